@@ -1,0 +1,1 @@
+"""The operator: argument checks and the pipeline of kernels."""

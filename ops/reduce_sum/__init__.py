@@ -1,0 +1,1 @@
+"""ReduceSum: canonical shape, tiling, the instruction kernel and the fused fast engine."""

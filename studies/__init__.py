@@ -1,0 +1,1 @@
+"""Questions asked of runs; sits between the operator and what people see."""
