@@ -93,9 +93,7 @@ def _without_literals(dispatcher: Any) -> Any:
     resolve = dispatcher.get_call_template
 
     def get_call_template(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-        return resolve(
-            tuple(types.unliteral(a) for a in args), {name: types.unliteral(a) for name, a in kws.items()}
-        )
+        return resolve(tuple(types.unliteral(a) for a in args), {name: types.unliteral(a) for name, a in kws.items()})
 
     dispatcher.get_call_template = get_call_template
     return dispatcher
