@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import formats, products
+from emulator.errors import explain
 from emulator.isa import BFLOAT16_TO_FLOAT, FLOAT_TO_BFLOAT16, FLOAT_TO_HALF, HALF_TO_FLOAT
 from emulator.launch import Progress, Run, launch
 from emulator.memory import GlobalMemory
@@ -72,7 +73,8 @@ class BatchNormGrads:
 def choice(value: Any, allowed: Any, what: str) -> None:
     """Refuse a value outside a Literal."""
     if value not in get_args(allowed):
-        raise AclnnError(f"{what}: got {value!r}; allowed: {', '.join(map(repr, get_args(allowed)))}")
+        names = ", ".join(map(repr, get_args(allowed)))
+        raise AclnnError(explain(what, got=value, allowed=names, remedy="choose one of these"))
 
 
 def batch_norm_reduce_backward(
@@ -117,7 +119,7 @@ def batch_norm_reduce_backward(
         "shape": input.shape, "dtype": formats.get(input.dtype).name, "out_dtype": out_name,
     }  # fmt: skip
     if input.size == 0:
-        run = _empty_run(chip, common)
+        run = _empty_run(chip, common, start)
         fill = 0.0 if chip.empty_tensor == "zeros" else np.nan
         values = dict.fromkeys(OUTPUTS, np.full(input.shape[1], fill, np.float32))
     else:
@@ -150,13 +152,13 @@ def batch_norm_reduce_backward(
     return BatchNormGrads(**outputs, run=run)
 
 
-def _empty_run(chip: Product, common: dict[str, Any]) -> BatchNormRun:
+def _empty_run(chip: Product, common: dict[str, Any], start: float) -> BatchNormRun:
     note = (
         f"empty input: {chip.name} fills the outputs with zeros"
         if chip.empty_tensor == "zeros"
         else f"empty input: {chip.name} writes nothing; NaN stands for what the output memory held"
     )
-    return BatchNormRun(**common, plan=None, notes=(note,))
+    return BatchNormRun(**common, plan=None, notes=(note,), seconds=time.perf_counter() - start)
 
 
 def _flat(array: Array) -> Array:

@@ -97,12 +97,12 @@ class _Maker:
         self.last = len(self.shape) - 1
         self.cores = product.vector_cores
 
-    def need(self, ok: bool, why: str) -> None:
+    def need(self, ok: bool, why: str, remedy: str = "give the machine a larger UB") -> None:
         """Refuse a machine whose UB holds no tile."""
         if not ok:
             raise TilingError(
                 f"ub_bytes: {self.product.name} has {self.product.ub_bytes} B of UB, too small for one tile of "
-                f"{list(self.shape)} ({why}); give the machine a larger UB or choose a real product"
+                f"{list(self.shape)} ({why}); {remedy} or choose a real product"
             )
 
     def make(self) -> Tiling:
@@ -276,6 +276,7 @@ class _Maker:
         self.need(
             group_r == 1 or combine <= self.basic,
             f"the combine of {group_r} partial sums needs {combine} B, the input buffer holds {self.basic} B",
+            "use fewer vector cores or a larger UB",
         )
         cores = ceil_div(a, factor_a) * group_r
         workspace = self.cores * ceil_to(self.canonical.out_size * ELEMENT_BYTES, 256) if group_r > 1 else 0
