@@ -96,9 +96,15 @@ def kernel_fault(
         )
     elif code == operands.BAD_REPEAT:
         what = (
-            f"got {nbytes} for a repeat count, mask, stride, row count or row length (buffer {name}, UB address "
-            f"{address}); allowed: at most {limit}"
+            f"got {nbytes} for a repeat count, stride, padding, row count or row length (buffer {name}, UB address "
+            f"{address}); allowed: 0 to {limit}"
         )
+    elif code == operands.BAD_MASK:
+        what = f"got mask {nbytes} (buffer {name}, UB address {address}); allowed: 1 to {limit} lanes"
+    elif code == operands.BAD_UNIT:
+        what = f"got {nbytes} B for a row or gap in global memory; allowed: whole elements of {limit} B"
+    elif code == operands.BAD_EVENT:
+        what = f"got HardEvent {address}; allowed: 0 to {limit - 1} ({', '.join(e.name for e in HardEvent)})"
     elif code == operands.PARTIAL_OVERLAP:
         what = (
             f"dst (buffer {name}, UB {address}..{address + nbytes - 1}) overlaps a source at UB {limit} partly; "

@@ -221,7 +221,7 @@ def _half_to_single_native(typing_context, h):  # type: ignore[no-untyped-def]
     return types.float32(types.uint16), generate
 
 
-def _cpu_converts_half() -> bool:
+def cpu_converts_half() -> bool:
     """Whether compiled code may use the instruction (without it LLVM calls a function that is not there)."""
     if platform.machine().lower() in ("aarch64", "arm64"):
         return True
@@ -248,7 +248,7 @@ def decode(v: Any) -> Any:
 @overload(decode)
 def _decode(v):  # type: ignore[no-untyped-def]
     if v == types.uint16:
-        if _cpu_converts_half():
+        if cpu_converts_half():
             return lambda v: _half_to_single_native(v)
         return lambda v: half_to_single(v)
     if v == types.int16:

@@ -25,7 +25,7 @@ from emulator.core import (
     ub_half,
 )
 from emulator.events import record
-from emulator.isa.operands import BAD_COUNT, BAD_REPEAT, check_global, check_local, fault
+from emulator.isa.operands import BAD_COUNT, BAD_REPEAT, BAD_UNIT, check_global, check_local, fault
 from emulator.isa.table import PIPE_MTE2, PIPE_MTE3, SPLIT_ARCHS, Pipe, instruction
 from emulator.jit import njit
 
@@ -34,6 +34,7 @@ OP_COPY_IN, OP_COPY_OUT, OP_COPY_PAD_IN, OP_COPY_PAD_OUT, OP_NDDMA_IN = range(13
 MAX_BLOCK_COUNT = 4095
 MAX_BLOCK_BYTES = 2097151
 MAX_COPY_BLOCKS = 65535
+MAX_GAP = 2**32 - 1
 
 
 class CopyParams(NamedTuple):
@@ -85,13 +86,19 @@ def _fill(core: Core, src: GlobalTensor, row: int, pad: PadParams, first: int, l
 
 
 @njit
-def _check_rows(core: Core, opcode: int, line: int, buffer: int, params: CopyParams, itemsize: int) -> None:
+def _check_rows(
+    core: Core, opcode: int, line: int, buffer: int, params: CopyParams, gm_stride: int, itemsize: int
+) -> None:
+    """Limits of rows; ``gm_stride`` is the gap on the GM side, which must be whole elements here."""
     if params.block_count < 0 or params.block_count > MAX_BLOCK_COUNT:
         fault(core, BAD_REPEAT, opcode, line, buffer, -1, params.block_count, MAX_BLOCK_COUNT)
-    if params.block_len < 0 or params.block_len > MAX_BLOCK_BYTES or params.block_len % itemsize:
+    if params.block_len < 0 or params.block_len > MAX_BLOCK_BYTES:
         fault(core, BAD_REPEAT, opcode, line, buffer, -1, params.block_len, MAX_BLOCK_BYTES)
     if params.src_stride < 0 or params.dst_stride < 0:
-        fault(core, BAD_REPEAT, opcode, line, buffer, -1, min(params.src_stride, params.dst_stride), 0)
+        fault(core, BAD_REPEAT, opcode, line, buffer, -1, min(params.src_stride, params.dst_stride), MAX_GAP)
+    for nbytes in (params.block_len, gm_stride):
+        if params.block_count > 0 and params.block_len > 0 and nbytes % itemsize:
+            fault(core, BAD_UNIT, opcode, line, buffer, -1, nbytes, itemsize)
 
 
 @njit
@@ -138,9 +145,18 @@ def data_copy_pad_in(
 ) -> None:
     """rows of any length from GM, each padded in UB to whole 32-byte blocks"""
     size = src.itemsize
-    _check_rows(core, OP_COPY_PAD_IN, line, dst.buffer, params, size)
+    _check_rows(core, OP_COPY_PAD_IN, line, dst.buffer, params, params.src_stride, size)
     if min(pad.left, pad.right) < 0 or max(pad.left, pad.right) * size > BLOCK_BYTES:
-        fault(core, BAD_REPEAT, OP_COPY_PAD_IN, line, dst.buffer, dst.address, max(pad.left, pad.right), BLOCK_BYTES)
+        fault(
+            core,
+            BAD_REPEAT,
+            OP_COPY_PAD_IN,
+            line,
+            dst.buffer,
+            dst.address,
+            max(pad.left, pad.right),
+            BLOCK_BYTES // size,
+        )
     count = params.block_len // size
     rows = params.block_count
     width = -(-((count + pad.left + pad.right) * size) // BLOCK_BYTES) * BLOCK_BYTES // size
@@ -183,7 +199,7 @@ def data_copy_pad_out(
 ) -> None:
     """rows of any length to GM; each starts on a 32-byte block in UB and exactly block_len bytes arrive"""
     size = dst.itemsize
-    _check_rows(core, OP_COPY_PAD_OUT, line, src.buffer, params, size)
+    _check_rows(core, OP_COPY_PAD_OUT, line, src.buffer, params, params.dst_stride, size)
     count = params.block_len // size
     rows = params.block_count
     width = -(-params.block_len // BLOCK_BYTES) * BLOCK_BYTES // size
@@ -241,6 +257,9 @@ def nddma_copy_in(
     check_local(core, OP_NDDMA_IN, line, dst, nbytes, BLOCK_BYTES)
     last = offset + (params.outer - 1) * params.outer_src + (params.inner - 1) * params.inner_src + params.length - 1
     check_global(core, OP_NDDMA_IN, line, src, offset, last)
+    for stride in (params.outer_src, params.inner_src, params.outer_dst, params.inner_dst):
+        if stride < 0:
+            fault(core, BAD_REPEAT, OP_NDDMA_IN, line, dst.buffer, dst.address, stride, MAX_GAP)
     if params.inner * params.inner_dst > params.outer_dst or params.length > params.inner_dst:
         fault(core, BAD_COUNT, OP_NDDMA_IN, line, dst.buffer, dst.address, params.inner_dst, params.outer_dst)
     moved = params.outer * params.inner * params.length * size

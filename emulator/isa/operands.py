@@ -33,7 +33,10 @@ from emulator.jit import njit
     BAD_EVENT_ID,
     BAD_COUNT,
     BAD_CAST,
-) = range(1, 13)
+    BAD_MASK,
+    BAD_UNIT,
+    BAD_EVENT,
+) = range(1, 16)
 
 MAX_REPEAT = 255
 MAX_STRIDE = 255
@@ -82,7 +85,7 @@ def check_repeat(core: Core, opcode: int, line: int, tensor: LocalTensor, mask: 
     if repeat < 0 or repeat > MAX_REPEAT:
         fault(core, BAD_REPEAT, opcode, line, tensor.buffer, tensor.address, repeat, MAX_REPEAT)
     if mask < 1 or mask > lanes:
-        fault(core, BAD_REPEAT, opcode, line, tensor.buffer, tensor.address, mask, lanes)
+        fault(core, BAD_MASK, opcode, line, tensor.buffer, tensor.address, mask, lanes)
 
 
 @njit
@@ -90,8 +93,9 @@ def check_strided(
     core: Core, opcode: int, line: int, tensor: LocalTensor, mask: int, repeat: int, blk: int, rep: int
 ) -> None:
     """Reach of ``repeat`` iterations of ``mask`` fp32 lanes with block and repeat strides (32-byte blocks)."""
-    if blk < 0 or blk > MAX_STRIDE or rep < 0 or rep > MAX_STRIDE:
-        fault(core, BAD_REPEAT, opcode, line, tensor.buffer, tensor.address, max(blk, rep), MAX_STRIDE)
+    for stride in (blk, rep):
+        if stride < 0 or stride > MAX_STRIDE:
+            fault(core, BAD_REPEAT, opcode, line, tensor.buffer, tensor.address, stride, MAX_STRIDE)
     whole = (mask - 1) // 8
     reach = (max(repeat - 1, 0) * rep + whole * blk) * BLOCK_BYTES + (mask - 8 * whole) * 4
     check_local(core, opcode, line, tensor, reach if repeat > 0 else 0, BLOCK_BYTES)
@@ -99,6 +103,22 @@ def check_strided(
 
 @njit
 def check_overlap(core: Core, opcode: int, line: int, dst: LocalTensor, src: LocalTensor, nbytes: int) -> None:
-    """dst and src must coincide or not overlap at all (asc-devkit, general constraints)."""
+    """Contiguous dst and src must coincide or not overlap at all (asc-devkit, general constraints)."""
     if dst.address != src.address and dst.address < src.address + nbytes and src.address < dst.address + nbytes:
         fault(core, PARTIAL_OVERLAP, opcode, line, dst.buffer, dst.address, nbytes, src.address)
+
+
+@njit
+def check_overlap_strided(
+    core: Core, opcode: int, line: int, dst: LocalTensor, src: LocalTensor, mask: int, dst_blk: int, src_blk: int
+) -> None:
+    """The same within one iteration of a strided form: its blocks must coincide or be apart."""
+    blocks = (mask + 7) // 8
+    if dst.address == src.address and dst_blk == src_blk:
+        return
+    for i in range(blocks):
+        for j in range(blocks):
+            d = dst.address + i * dst_blk * BLOCK_BYTES
+            s = src.address + j * src_blk * BLOCK_BYTES
+            if d < s + 4 * min(8, mask - 8 * j) and s < d + 4 * min(8, mask - 8 * i):
+                fault(core, PARTIAL_OVERLAP, opcode, line, dst.buffer, dst.address, 4 * mask, src.address)

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from emulator.core import BLOCK_BYTES, LANES, Core, LocalTensor, Strides, ub_f32
 from emulator.events import record
-from emulator.isa.operands import check_local, check_repeat, check_strided
+from emulator.isa.operands import BAD_REPEAT, check_local, check_repeat, check_strided, fault
 from emulator.isa.table import PIPE_V, SPLIT_ARCHS, Pipe, instruction
 from emulator.jit import njit
 
 OP_WHOLE_REDUCE_SUM, OP_BLOCK_REDUCE_SUM, OP_PAIR_REDUCE_SUM, OP_REG_REDUCE_SUM = range(9, 13)
+
+MAX_DST_REP = 65535
+"""Largest distance between results (assumed: 16 bits)."""
 
 
 @njit
@@ -54,6 +57,8 @@ def _reduce(
     """Shared body: each iteration's 64 lanes become ``results`` values, ``dst_rep * results`` fp32 apart."""
     check_repeat(core, opcode, line, src, mask, LANES, repeat)
     check_strided(core, opcode, line, src, mask, repeat, src_blk, src_rep)
+    if dst_rep < 0 or dst_rep > MAX_DST_REP:
+        fault(core, BAD_REPEAT, opcode, line, dst.buffer, dst.address, dst_rep, MAX_DST_REP)
     reach = ((repeat - 1) * dst_rep + 1) * results * 4 if repeat > 0 else 0
     check_local(core, opcode, line, dst, reach, align)
     strides = Strides(1, src_blk, 0, dst_rep, src_rep, 0)

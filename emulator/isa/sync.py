@@ -6,8 +6,9 @@ from enum import IntEnum
 
 from emulator.core import EVENT_IDS, EVENT_ROWS, FLAGS, Core, Strides, state_of
 from emulator.events import record
-from emulator.isa.operands import BAD_EVENT_ID, FLAG_NOT_SET, FLAG_SET_TWICE, fault
+from emulator.isa.operands import BAD_EVENT, BAD_EVENT_ID, FLAG_NOT_SET, FLAG_SET_TWICE, fault
 from emulator.isa.table import PIPE_ALL, PIPE_MTE2, PIPE_MTE3, PIPE_S, PIPE_V, instruction
+from emulator.jit import njit
 
 OP_SET_FLAG, OP_WAIT_FLAG, OP_PIPE_BARRIER, OP_SYNC_ALL = range(18, 22)
 
@@ -44,13 +45,22 @@ _DESTINATION = (
 _NONE = Strides(0, 0, 0, 0, 0, 0)
 
 
+@njit
+def _flag_of(core: Core, opcode: int, line: int, event: int, event_id: int) -> int:
+    """Place of a flag bit in the core's state."""
+    ids = state_of(core)[EVENT_IDS]
+    if event < 0 or event >= len(_SOURCE):
+        fault(core, BAD_EVENT, opcode, line, -1, event, event_id, len(_SOURCE))
+    if event_id < 0 or event_id >= ids:
+        fault(core, BAD_EVENT_ID, opcode, line, -1, event, event_id, ids)
+    return FLAGS + EVENT_ROWS * event + event_id
+
+
 @instruction(OP_SET_FLAG, "SetFlag", "set_flag", None)
 def set_flag(core: Core, event: int, event_id: int, line: int = 0) -> None:
     """set the flag once every earlier instruction of the source pipe is done"""
     state = state_of(core)
-    if event_id < 0 or event_id >= state[EVENT_IDS]:
-        fault(core, BAD_EVENT_ID, OP_SET_FLAG, line, -1, event, event_id, state[EVENT_IDS])
-    flag = FLAGS + EVENT_ROWS * event + event_id
+    flag = _flag_of(core, OP_SET_FLAG, line, event, event_id)
     if state[flag]:
         fault(core, FLAG_SET_TWICE, OP_SET_FLAG, line, -1, event, event_id, 0)
     state[flag] = 1
@@ -61,9 +71,7 @@ def set_flag(core: Core, event: int, event_id: int, line: int = 0) -> None:
 def wait_flag(core: Core, event: int, event_id: int, line: int = 0) -> None:
     """the destination pipe waits for the flag and clears it"""
     state = state_of(core)
-    if event_id < 0 or event_id >= state[EVENT_IDS]:
-        fault(core, BAD_EVENT_ID, OP_WAIT_FLAG, line, -1, event, event_id, state[EVENT_IDS])
-    flag = FLAGS + EVENT_ROWS * event + event_id
+    flag = _flag_of(core, OP_WAIT_FLAG, line, event, event_id)
     if not state[flag]:
         fault(core, FLAG_NOT_SET, OP_WAIT_FLAG, line, -1, event, event_id, 0)
     state[flag] = 0

@@ -25,7 +25,16 @@ from emulator.core import (
 )
 from emulator.events import record
 from emulator.formats import decode, round_to_bfloat16, round_to_half
-from emulator.isa.operands import BAD_CAST, check_local, check_overlap, check_repeat, check_strided, fault
+from emulator.isa.operands import (
+    BAD_CAST,
+    PARTIAL_OVERLAP,
+    check_local,
+    check_overlap,
+    check_overlap_strided,
+    check_repeat,
+    check_strided,
+    fault,
+)
 from emulator.isa.table import PIPE_V, Pipe, instruction
 from emulator.jit import njit
 
@@ -134,6 +143,10 @@ def cast(core: Core, dst: LocalTensor, src: LocalTensor, pair: int, mode: int, c
     to_float = pair in (HALF_TO_FLOAT, BFLOAT16_TO_FLOAT)
     check_local(core, OP_CAST, line, dst, wide if to_float else narrow, BLOCK_BYTES)
     check_local(core, OP_CAST, line, src, narrow if to_float else wide, BLOCK_BYTES)
+    d_end, s_end = dst.address + (wide if to_float else narrow), src.address + (narrow if to_float else wide)
+    in_place = dst.address == src.address and not to_float  # narrowing writes behind what it reads
+    if dst.address < s_end and src.address < d_end and not in_place:
+        fault(core, PARTIAL_OVERLAP, OP_CAST, line, dst.buffer, dst.address, d_end - dst.address, src.address)
     if mode < 0 or mode > 6 or pair < 0 or pair > FLOAT_TO_BFLOAT16:
         fault(core, BAD_CAST, OP_CAST, line, src.buffer, src.address, mode, pair)
     repeats = (count + LANES - 1) // LANES
@@ -175,6 +188,8 @@ def add_repeat(
     check_strided(core, opcode, line, dst, mask, repeat, strides.dst_blk, strides.dst_rep)
     check_strided(core, opcode, line, src0, mask, repeat, strides.src0_blk, strides.src0_rep)
     check_strided(core, opcode, line, src1, mask, repeat, strides.src1_blk, strides.src1_rep)
+    check_overlap_strided(core, opcode, line, dst, src0, mask, strides.dst_blk, strides.src0_blk)
+    check_overlap_strided(core, opcode, line, dst, src1, mask, strides.dst_blk, strides.src1_blk)
     nbytes = 4 * mask * repeat
     record(core, opcode, PIPE_V, line, dst.address, src0.address, src1.address, nbytes, repeat, mask, -1, strides)
     f32 = ub_f32(core)

@@ -118,36 +118,28 @@ def batch_norm_reduce_backward(
         "product": chip, "algorithm": algorithm, "engine": engine, "schedule": schedule.label,
         "shape": input.shape, "dtype": formats.get(input.dtype).name, "out_dtype": out_name,
     }  # fmt: skip
+    wanted = {"sum_dy": input_g, "sum_dy_xmu": input_g, "grad_weight": weight_g, "grad_bias": bias_g}
     if input.size == 0:
         run = _empty_run(chip, common, start)
-        fill = 0.0 if chip.empty_tensor == "zeros" else np.nan
-        values = dict.fromkeys(OUTPUTS, np.full(input.shape[1], fill, np.float32))
-    else:
-        worker = _InstructionEngine(chip, schedule, events, progress) if engine == "instruction" else _FastEngine(chip)
-        plan = plan_reduce_sum(input.shape, product=chip)
-        worker.run(plan, grad_out, input, mean, invstd)
-        saturating = chip.overflow_mode == "saturation" and out_name != "float32"
-        run = BatchNormRun(
-            **common,
-            plan=plan,
-            sums=worker.sums,
-            partials=worker.partials,
-            launches=tuple(worker.launches),
-            notes=tuple(worker.notes)
-            + (
-                (f"the output cast saturates on {chip.name}: overflow gives the largest finite value",)
-                if saturating
-                else ()
-            ),
-            seconds=time.perf_counter() - start,
-        )
-        s = worker.sums
-        values = {
-            "sum_dy": s["sum_dy"], "sum_dy_xmu": s["sum_dy_xmu"], "grad_weight": s["grad_weight"],
-            "grad_bias": s["sum_dy"],
-        }  # fmt: skip
-    wanted = {"sum_dy": input_g, "sum_dy_xmu": input_g, "grad_weight": weight_g, "grad_bias": bias_g}
+        held = np.full(input.shape[1], 0.0 if chip.empty_tensor == "zeros" else np.nan)
+        held = held.astype(formats.get(out_name).dtype)
+        return BatchNormGrads(**{n: held.copy() if wanted[n] else None for n in OUTPUTS}, run=run)
+    worker = _InstructionEngine(chip, schedule, events, progress) if engine == "instruction" else _FastEngine(chip)
+    plan = plan_reduce_sum(input.shape, product=chip)
+    worker.run(plan, grad_out, input, mean, invstd)
     saturate = chip.overflow_mode == "saturation"
+    if saturate and out_name != "float32":
+        worker.notes.append(f"the output cast saturates on {chip.name}: overflow gives the largest finite value")
+    run = BatchNormRun(
+        **common,
+        plan=plan,
+        sums=worker.sums,
+        partials=worker.partials,
+        launches=tuple(worker.launches),
+        notes=tuple(worker.notes),
+        seconds=time.perf_counter() - start,
+    )
+    values = {**worker.sums, "grad_bias": worker.sums["sum_dy"]}
     outputs = {n: formats.cast(values[n], out_name, saturate=saturate).copy() if wanted[n] else None for n in OUTPUTS}
     return BatchNormGrads(**outputs, run=run)
 
@@ -162,8 +154,21 @@ def _empty_run(chip: Product, common: dict[str, Any], start: float) -> BatchNorm
 
 
 def _flat(array: Array) -> Array:
-    """Contiguous device form: 1-D float32, uint16 (fp16) or int16 (bf16)."""
-    return formats.to_bits(np.ascontiguousarray(array)).reshape(-1)
+    """Contiguous device form: 1-D float32, uint16 (fp16) or int16 (bf16), writable to the compiler."""
+    flat = formats.to_bits(np.ascontiguousarray(array)).reshape(-1)
+    return flat if flat.flags.writeable else np.asarray(_Writable(flat))
+
+
+class _Writable:
+    """A read-only array (a memory map, say) under a writable type: Numba would compile everything a second time
+    for the read-only one. No kernel writes to its inputs.
+    """
+
+    def __init__(self, array: Array) -> None:
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+        self.owner = array
 
 
 class _FastEngine:
@@ -207,7 +212,7 @@ class _InstructionEngine:
             blocks,
             *args,
             product=self.chip,
-            schedule=self.schedule,
+            schedule=self.schedule if self.schedule.order is None or step.startswith("ReduceSum") else VENDOR,
             events=self.events,
             progress=self.progress,
         )
@@ -255,7 +260,7 @@ class _InstructionEngine:
         )  # fmt: skip
         names = ("sum_dy", "sum_dy_x", "sum_dy_xmu", "grad_weight")
         self.sums = {n: formats.canonical_nan(self.gm[n]) for n in names}
-        self.partials = {n: formats.canonical_nan(a) for n, a in self.partials.items()}
+        self.partials = {n: formats.canonical_nan(self.partials[n]) for n in ("sum_dy", "sum_dy_x")}
         for row in {r.name: r for _, run in self.launches for r in run.missing_instructions}.values():
             self.notes.append(
                 f"{row.ascend_c} ({row.name}): not on NpuArch {chip.npu_arch}; the model runs the 950 template as it is"

@@ -11,7 +11,7 @@ from emulator.errors import EmulatorError
 from emulator.products import Product
 from ops.reduce_sum.canonical import canonicalise
 from ops.reduce_sum.geometry import Geometry, make_geometry
-from ops.reduce_sum.tiling import CACHE_BUF_BYTES, Tiling, make_tiling
+from ops.reduce_sum.tiling import CACHE_BUF_BYTES, Tiling, ceil_to, make_tiling
 
 MAX_RANK, MIN_RANK = 8, 2
 
@@ -86,7 +86,7 @@ class ReducePlan:
         """UB buffers of the ReduceSum kernel and their bytes, in order."""
         basic, result = self.tiling.basic_block, self.tiling.result_block
         if self.geometry is None:
-            return (("out", self.unit_a * 4),)
+            return (("out", ceil_to(self.unit_a * 4, 32)),)
         return (
             ("inA0", basic),
             ("inA1", basic),
