@@ -4,6 +4,11 @@
 They are loaded when they are asked for.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from emulator.errors import EmulatorError
 from ops.batch_norm_reduce_backward.pipeline import (
     BatchNormGrads,
@@ -31,3 +36,9 @@ __all__ = [
     "plan_reduce_sum",
     "sync_batch_norm_backward_reduce",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("acl", "aclnn"):
+        return importlib.import_module(f"ops.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ops.acl.errors import Refusal, Shown, aclnn_call, integer
+from ops.acl.errors import UINT64, Refusal, Shown, aclnn_call, integer
 from ops.acl.handles import is_null, resolve, stream_of
 from ops.acl.state import Context, Handle, Stream, runtime
 from ops.acl.status import AclnnStatus, name_of
@@ -64,7 +64,7 @@ def aclDestroyAclOpExecutor(executor: Any) -> None:
 
 def _set_address(executor: Any, index: Any, tensor: Any, addr: Any) -> None:
     found = tensor_of(tensor, null=INNER_NULLPTR)
-    integer("index", index, 0, 2**64 - 1)
+    integer("index", index, *UINT64)
     executor_of(executor)
     set_address(found, addr)
 
@@ -100,47 +100,42 @@ def run_executor(operator: str, workspace: Any, workspace_size: Any, executor: A
 
     In this order: executor null 161001, unknown 561000; workspace null with a size above 0 161001; an executor of
     another operator 561000; stream 361001; workspace too small 161002; workspace memory gone 361001; then the work.
-    The first three are the vendor's, the rest is assumed. From the null workspace on, the executor is used up.
+    The first three are the vendor's, the rest is assumed. Whatever comes of it, an executor that is not repeatable
+    is used up (the vendor's library deletes it after a failure, too).
     """
-    found = executor_of(executor, AclnnStatus.ACLNN_ERR_PARAM_NULLPTR)
-    try:
-        size = integer("workspaceSize", workspace_size, 0, 2**64 - 1)
-        if size > 0 and is_null(workspace):
-            raise Refusal(
-                AclnnStatus.ACLNN_ERR_PARAM_NULLPTR,
-                "workspace",
-                got=None,
-                allowed=f"{size} bytes of device memory",
-                remedy="allocate workspaceSize bytes with aclrtMalloc",
-            )
-        if found.operator != operator:
-            raise Refusal(
-                AclnnStatus.ACLNN_ERR_INNER,
-                "executor",
-                got=Shown(f"an executor of {found.operator}"),
-                allowed=f"one of {operator}",
-                remedy="call the second phase of the same operator",
-            )
-        target = _stream(stream, found)
-        _check_workspace(workspace, size, found.workspace_size)
-        found.run(target)
-    finally:
+    with runtime.lock:  # of two threads with one executor, one runs
+        found = executor_of(executor, AclnnStatus.ACLNN_ERR_PARAM_NULLPTR)
         if not found.repeatable:
             runtime.handles.drop(found, "used up by its second phase (aclSetAclOpExecutorRepeatable lets it be reused)")
+    size = integer("workspaceSize", workspace_size, *UINT64)
+    if size > 0 and is_null(workspace):
+        raise Refusal(
+            AclnnStatus.ACLNN_ERR_PARAM_NULLPTR,
+            "workspace",
+            got=None,
+            allowed=f"{size} bytes of device memory",
+            remedy="allocate workspaceSize bytes with aclrtMalloc",
+        )
+    if found.operator != operator:
+        raise Refusal(
+            AclnnStatus.ACLNN_ERR_INNER,
+            "executor",
+            got=Shown(f"an executor of {found.operator}"),
+            allowed=f"one of {operator}",
+            remedy="call the second phase of the same operator",
+        )
+    target = _stream(stream, found)
+    _check_workspace(workspace, size, found.workspace_size)
+    found.run(target)
 
 
 def _stream(stream: Any, executor: AclOpExecutor) -> Stream:
     try:
         found = stream_of(stream)
     except Refusal as refusal:
-        text = f"{name_of(refusal.status)} ({int(refusal.status)}) {refusal}"
-        raise Refusal(
-            RUNTIME_ERROR,
-            "stream",
-            got=Shown(text),
-            allowed="a stream of the current context",
-            remedy="see the message",
-        ) from None
+        got = Shown(f"{name_of(refusal.status)} ({int(refusal.status)})")
+        allowed = "a live stream of the current context, or null for its default stream"
+        raise Refusal(RUNTIME_ERROR, "stream", got=got, allowed=allowed, remedy=str(refusal)) from None
     if found.context.device is not executor.context.device:
         raise Refusal(
             RUNTIME_ERROR,
@@ -163,7 +158,7 @@ def _check_workspace(workspace: Any, size: int, need: int) -> None:
         )
     if need == 0:
         return
-    address = integer("workspace", workspace, 0, 2**64 - 1)
+    address = integer("workspace", workspace, *UINT64)
     found = runtime.heap.holding(address)
     if found is None or found.kind != "device" or found.pointer + found.size - address < need:
         raise Refusal(

@@ -7,6 +7,7 @@ context fails without one (107002). The real runtime is more lenient before aclI
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,9 @@ def _opened(index: Any) -> DeviceState:
             raise Refusal(
                 RtError.ACL_ERROR_RT_SOC_VERSION,
                 "device 0",
-                got=Shown(str(error)),
-                allowed="settings the emulator knows",
-                remedy=f"set {PRODUCT_VARIABLE} to a SoC name such as {products.DEFAULT_PRODUCT}",
+                got=Shown(f"{PRODUCT_VARIABLE}={os.environ.get(PRODUCT_VARIABLE, '')}"),
+                allowed=f"settings the emulator knows, such as {products.DEFAULT_PRODUCT}",
+                remedy=str(error),
             ) from None
     return device
 

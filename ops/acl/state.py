@@ -85,7 +85,7 @@ class HandleTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a device behaves. ``overflow_mode`` None: as the product does."""
+    """How a device behaves. ``saturation`` None: as the product does."""
 
     product: Product
     checks: Checks = "strict"

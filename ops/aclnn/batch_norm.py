@@ -114,10 +114,8 @@ def _context_device() -> DeviceState:
     try:
         return current_context().device
     except Refusal as refusal:
-        text = f"{name_of(refusal.status)} ({int(refusal.status)}) {refusal}"
-        raise Refusal(
-            RUNTIME_ERROR, "context", got=Shown(text), allowed="a current context", remedy="call aclrtSetDevice first"
-        ) from None
+        got = Shown(f"{name_of(refusal.status)} ({int(refusal.status)})")
+        raise Refusal(RUNTIME_ERROR, "context", got=got, allowed="a current context", remedy=str(refusal)) from None
 
 
 def _workspace_bytes(args: Arguments, product: Product) -> int:

@@ -1,14 +1,19 @@
 """Call order, handles, memory: what the runtime refuses and with which code."""
 
 import ctypes
+import gc
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from acl_calls import Call, bits, second_phase
 
+import ops
 from ops import acl, aclnn
-from ops.acl.heap import CANARY
+from ops.acl.heap import CANARY, REMEMBERED
 from ops.acl.state import runtime
 
 H2D, D2H, D2D, H2H, DEFAULT = 1, 2, 3, 0, 4
@@ -381,6 +386,50 @@ def test_a_repeatable_executor(a2):
     assert second_phase(size, executor) == 561000
 
 
+def test_one_executor_in_two_threads_runs_once(a2):
+    call = Call().fill()
+    tensors = call.make()
+    for _ in range(20):
+        _, size, executor = call.first_phase(tensors)
+        workspace, start, seen = acl.aclrtMalloc(size)[1], threading.Barrier(2), []
+
+        def work(workspace=workspace, size=size, executor=executor, start=start, seen=seen):
+            acl.aclrtSetCurrentContext(a2.context)
+            start.wait(10)
+            seen.append(int(aclnn.aclnnBatchNormReduceBackward(workspace, size, executor, None)))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(seen) == [0, 561000]
+        acl.aclrtFree(workspace)
+
+
+def test_many_calls_leave_nothing_behind(a2):
+    call = Call().fill()
+
+    def counts():
+        table = runtime.handles
+        return len(table._strong), len(table._weak), len(runtime.heap.live()), len(runtime.heap._freed)
+
+    def once():
+        data = acl.aclrtMalloc(96)[1]
+        tensors = call.make()
+        tensors["input"] = acl.aclCreateTensor([2, 3, 1, 4], 4, 0, None, 0, 2, [24], 1, data)
+        call.run(tensors)
+        assert acl.aclDestroyTensor(tensors["input"]) == 0 == acl.aclrtFree(data)
+
+    gc.collect()
+    before = counts()[:3]
+    for _ in range(150):
+        once()
+    gc.collect()
+    assert counts()[:3] == before
+    assert counts()[3] <= REMEMBERED
+
+
 def test_second_phase_refusals(a2):
     call = Call().fill()
     second = aclnn.aclnnBatchNormReduceBackward
@@ -449,6 +498,19 @@ def test_status_names_are_complete():
         assert not acl.name_of(code).startswith("unknown"), code
     assert acl.name_of(507046) == "ACL_ERROR_RT_STREAM_SYNC_TIMEOUT"
     assert acl.name_of(12) == "unknown status 12"
+
+
+def test_the_subpackages_are_attributes_of_ops():
+    assert ops.acl is acl and ops.aclnn is aclnn
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ops.nothing
+
+
+def test_import_ops_does_not_import_them():
+    code = "import sys, ops; print(any(m.startswith(('ops.acl', 'ops.aclnn')) for m in sys.modules))"
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout == "False\n"
 
 
 def test_aclnn_init_and_finalize():
