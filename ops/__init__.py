@@ -1,4 +1,13 @@
-"""The operator aclnnBatchNormReduceBackward and what it is made of."""
+"""The operator aclnnBatchNormReduceBackward and what it is made of.
+
+``from ops import acl, aclnn`` gives the vendor's API on top of it: devices, memory, tensors and the two-phase call.
+They are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from emulator.errors import EmulatorError
 from ops.batch_norm_reduce_backward.pipeline import (
@@ -27,3 +36,9 @@ __all__ = [
     "plan_reduce_sum",
     "sync_batch_norm_backward_reduce",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("acl", "aclnn"):
+        return importlib.import_module(f"ops.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
