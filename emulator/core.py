@@ -49,7 +49,7 @@ STATE_SIZE = FLAGS + HARD_EVENTS * EVENT_ROWS
 class Core(NamedTuple):
     """One simulated vector core, as its kernel sees it."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     """GetBlockIdx: 0 .. blocks - 1."""
     blocks: int
     """GetBlockNum."""
@@ -77,7 +77,7 @@ class GlobalTensor(NamedTuple):
     """An allocation in GM of ``count`` elements of ``itemsize`` bytes."""
 
     host: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     itemsize: int
     address: int
     """Device address."""

@@ -59,8 +59,7 @@ def kernel_fault(
     """The error for the fault noted in the state of core ``index``."""
     buffers = state[BUFFER_TABLE : BUFFER_TABLE + 2 * MAX_BUFFERS].reshape(-1, 2)
     code, opcode, line, number, address, nbytes, limit = (
-        int(state[i])
-        for i in (FAULT, FAULT_OPCODE, FAULT_LINE, FAULT_BUFFER, FAULT_ADDRESS, FAULT_BYTES, FAULT_LIMIT)
+        int(state[i]) for i in (FAULT, FAULT_OPCODE, FAULT_LINE, FAULT_BUFFER, FAULT_ADDRESS, FAULT_BYTES, FAULT_LIMIT)
     )
     row = INSTRUCTIONS[opcode]
     where = f"{row.ascend_c} ({row.name}) in kernel {kernel.name}, {os.path.basename(kernel.path)}:{line}, core {index}"
@@ -80,23 +79,26 @@ def kernel_fault(
         )
     elif code == operands.UB_FULL:
         live = ", ".join(
-            f"{buffer_name(kernel, i)} {int(size)} B at {int(start)}"
-            for i, (start, size) in enumerate(buffers)
-            if size
+            f"{buffer_name(kernel, i)} {int(size)} B at {int(start)}" for i, (start, size) in enumerate(buffers) if size
         )
         what = (
             f"buffer {name} asks for {nbytes} B at UB address {address}, but {used} B of {limit} B are taken "
             f"({live or 'nothing'}); make the tile smaller"
         )
     elif code == operands.TOO_MANY_BUFFERS:
-        what = f"buffer {name} at UB address {address}, {nbytes} B, would be number {number + 1}; allowed: {limit} buffers"
+        what = (
+            f"buffer {name} at UB address {address}, {nbytes} B, would be number {number + 1}; allowed: {limit} buffers"
+        )
     elif code == operands.OUT_OF_GM:
         what = (
             f"bytes {number}..{nbytes - 1} of {_global_name(kernel, args, address)} in global memory are outside "
             f"its {limit} B; check the offset and the row count"
         )
     elif code == operands.BAD_REPEAT:
-        what = f"got {nbytes} for a repeat count, mask, stride, row count or row length; allowed: at most {limit} (buffer {name}, UB address {address})"
+        what = (
+            f"got {nbytes} for a repeat count, mask, stride, row count or row length (buffer {name}, UB address "
+            f"{address}); allowed: at most {limit}"
+        )
     elif code == operands.PARTIAL_OVERLAP:
         what = (
             f"dst (buffer {name}, UB {address}..{address + nbytes - 1}) overlaps a source at UB {limit} partly; "
@@ -114,7 +116,10 @@ def kernel_fault(
     elif code == operands.BAD_CAST:
         what = f"rounding mode {nbytes} for pair {limit}; allowed: modes 0 to 6 (CAST_NONE to CAST_ODD), pairs 0 to 3"
     else:
-        what = f"count of {nbytes} B at UB address {address} of buffer {name}; allowed: 0 or more, in whole blocks where the instruction asks for them, at most {limit}"
+        what = (
+            f"a count of {nbytes} B at UB address {address} of buffer {name}; allowed: 0 to {limit} B, in whole "
+            f"32-byte blocks where the instruction asks for them"
+        )
     return KernelFault(f"{where}: {what}")
 
 

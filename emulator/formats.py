@@ -93,16 +93,42 @@ class Format:
         return 2.0 ** (self.min_exponent + 1 - self.significand_bits)
 
 
-FLOAT32 = Format(name="float32", bits=32, significand_bits=24, min_exponent=-126, max_exponent=127,
-                 dtype=np.dtype(np.float32), bits_dtype=np.dtype(np.float32))
-FLOAT16 = Format(name="float16", bits=16, significand_bits=11, min_exponent=-14, max_exponent=15,
-                 dtype=np.dtype(np.float16), bits_dtype=np.dtype(np.uint16))
-BFLOAT16 = Format(name="bfloat16", bits=16, significand_bits=8, min_exponent=-126, max_exponent=127,
-                  dtype=np.dtype(ml_dtypes.bfloat16), bits_dtype=np.dtype(np.int16))
+FLOAT32 = Format(
+    name="float32",
+    bits=32,
+    significand_bits=24,
+    min_exponent=-126,
+    max_exponent=127,
+    dtype=np.dtype(np.float32),
+    bits_dtype=np.dtype(np.float32),
+)
+FLOAT16 = Format(
+    name="float16",
+    bits=16,
+    significand_bits=11,
+    min_exponent=-14,
+    max_exponent=15,
+    dtype=np.dtype(np.float16),
+    bits_dtype=np.dtype(np.uint16),
+)
+BFLOAT16 = Format(
+    name="bfloat16",
+    bits=16,
+    significand_bits=8,
+    min_exponent=-126,
+    max_exponent=127,
+    dtype=np.dtype(ml_dtypes.bfloat16),
+    bits_dtype=np.dtype(np.int16),
+)
 
 FORMATS = (FLOAT32, FLOAT16, BFLOAT16)
 _BY_NAME = {format.name: format for format in FORMATS} | {
-    "fp32": FLOAT32, "float": FLOAT32, "fp16": FLOAT16, "half": FLOAT16, "bf16": BFLOAT16}
+    "fp32": FLOAT32,
+    "float": FLOAT32,
+    "fp16": FLOAT16,
+    "half": FLOAT16,
+    "bf16": BFLOAT16,
+}
 _BY_DTYPE = {format.dtype: format for format in FORMATS}
 _BY_BITS_DTYPE = {format.bits_dtype: format for format in FORMATS}
 
@@ -120,8 +146,14 @@ def get(name: Any) -> Format:
         with contextlib.suppress(TypeError):
             found = _BY_DTYPE.get(np.dtype(name))
     if found is None:
-        raise EmulatorError(explain("number format", got=name, allowed="float32, float16, bfloat16",
-                                    remedy="give a name (also fp32, float, fp16, half, bf16) or NumPy dtype"))
+        raise EmulatorError(
+            explain(
+                "number format",
+                got=name,
+                allowed="float32, float16, bfloat16",
+                remedy="give a name (also fp32, float, fp16, half, bf16) or NumPy dtype",
+            )
+        )
     return found
 
 
@@ -142,9 +174,14 @@ def from_bits(array: np.ndarray) -> np.ndarray:
     """
     format = _BY_BITS_DTYPE.get(array.dtype)
     if format is None:
-        raise EmulatorError(explain("array of a number format's bits", got=array.dtype,
-                                    allowed="float32, uint16 (of float16), int16 (of bfloat16)",
-                                    remedy="view the array as one of these"))
+        raise EmulatorError(
+            explain(
+                "array of a number format's bits",
+                got=array.dtype,
+                allowed="float32, uint16 (of float16), int16 (of bfloat16)",
+                remedy="view the array as one of these",
+            )
+        )
     return array.view(format.dtype)
 
 
@@ -331,8 +368,9 @@ def cast(array: np.ndarray, dtype: Any, mode: int = RoundMode.RINT, saturate: bo
     target = get(dtype)
     if mode not in tuple(RoundMode) or mode == RoundMode.HYBRID:
         allowed = ", ".join(m.name for m in RoundMode if m != RoundMode.HYBRID)
-        raise EmulatorError(explain(f"rounding of Cast to {target.name}", got=mode, allowed=allowed,
-                                    remedy="give a RoundMode"))
+        raise EmulatorError(
+            explain(f"rounding of Cast to {target.name}", got=mode, allowed=allowed, remedy="give a RoundMode")
+        )
     bits = to_bits(np.asarray(array))
     if bits.dtype == target.bits_dtype:
         return array
@@ -355,8 +393,9 @@ def canonical_nan(array: np.ndarray, out: np.ndarray | None = None) -> np.ndarra
         EmulatorError: not float32.
     """
     if array.dtype != np.float32 or (out is not None and out.dtype != np.float32):
-        raise EmulatorError(explain("canonical_nan's arrays", got=array.dtype, allowed="float32",
-                                    remedy="cast them first"))
+        raise EmulatorError(
+            explain("canonical_nan's arrays", got=array.dtype, allowed="float32", remedy="cast them first")
+        )
     if out is None:
         out = np.empty_like(array)
     if out is not array:
@@ -395,8 +434,10 @@ def two_sum_self_test() -> None:
     b = (((k * 104729**2) % 16777199 - 8388599) * 2.0 ** -(k % 23)).astype(np.float32)
     s, e, r = (np.empty_like(a) for _ in range(3))
     _self_test_loop(a, b, -(a * b), s, e, r)
-    exact = all(Fraction(float(p)) + Fraction(float(q)) == Fraction(float(t)) + Fraction(float(u))
-                for p, q, t, u in zip(a, b, s, e, strict=True))
+    exact = all(
+        Fraction(float(p)) + Fraction(float(q)) == Fraction(float(t)) + Fraction(float(u))
+        for p, q, t, u in zip(a, b, s, e, strict=True)
+    )
     if not (exact and e.any()):
         raise EmulatorError("compiled code reassociates fp32 additions: its results are not the device's")
     if r.any():

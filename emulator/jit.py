@@ -36,31 +36,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 """Folder that holds the project's packages (the checkout, or site-packages)."""
 
-PACKAGES = ("emulator", "ops", "studies")
-"""Packages with compiled code; their sources make up the cache key."""
+LAYERS = ("emulator", "ops", "studies")
+"""Packages with compiled code, lowest first: code of one is inlined into later ones, never the other way."""
 
 instruction_names: set[str] = set()
 """Names of all instructions; filled by ``emulator.isa.table.instruction``."""
 
 
 @cache
-def sources_digest() -> str:
-    """Hex digest of every source file that compiled code may come from, and of Numba's version."""
+def sources_digest(layer: str) -> str:
+    """Hex digest of every source file that compiled code of ``layer`` may come from, and of Numba's version."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for package in PACKAGES:
+    for package in LAYERS[: LAYERS.index(layer) + 1]:
         for path in sorted((PACKAGE_ROOT / package).rglob("*.py")):
             digest.update(str(path.relative_to(PACKAGE_ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:20]
 
 
 @cache
-def cache_dir() -> str | None:
-    """Folder of the compiled code, or None when no folder can be written (then nothing is cached).
+def cache_dir(layer: str) -> str | None:
+    """Folder of the compiled code of ``layer``, or None when no folder can be written (then nothing is cached).
 
     ``AICORE_CACHE_DIR`` names another place than the user's cache folder.
     """
     base = os.environ.get("AICORE_CACHE_DIR") or platformdirs.user_cache_dir("aicore-emulator", appauthor=False)
-    path = Path(base) / "jit" / sources_digest()
+    path = Path(base) / "jit" / f"{layer}-{sources_digest(layer)}"
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -69,12 +69,19 @@ def cache_dir() -> str | None:
         return None
 
 
+def _layer_of(function: Any) -> str | None:
+    """The project's package a function stands in; None for a user's own kernel."""
+    path = Path(inspect.getfile(function)).resolve()
+    layer = path.relative_to(PACKAGE_ROOT).parts[0] if path.is_relative_to(PACKAGE_ROOT) else ""
+    return layer if layer in LAYERS else None
+
+
 def njit(function: Any = None, **options: Any) -> Any:
     """``numba.njit`` without fastmath and with the cache described above; use it for all compiled code."""
     if function is None:
         return lambda f: njit(f, **options)
-    own = Path(inspect.getfile(function)).resolve().is_relative_to(PACKAGE_ROOT)
-    folder = cache_dir() if own else None
+    layer = _layer_of(function)
+    folder = cache_dir(layer) if layer else None
     before = numba.config.CACHE_DIR
     try:
         numba.config.CACHE_DIR = folder or before
@@ -93,9 +100,7 @@ def _without_literals(dispatcher: Any) -> Any:
     resolve = dispatcher.get_call_template
 
     def get_call_template(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-        return resolve(
-            tuple(types.unliteral(a) for a in args), {name: types.unliteral(a) for name, a in kws.items()}
-        )
+        return resolve(tuple(types.unliteral(a) for a in args), {name: types.unliteral(a) for name, a in kws.items()})
 
     dispatcher.get_call_template = get_call_template
     return dispatcher

@@ -1,7 +1,8 @@
 """Launching a kernel on a grid of simulated cores.
 
-A kernel is a function of a ``Core`` and its arguments. It yields only where real cores meet (``SyncAll``); between two meetings each core runs alone, so any arrival order can be asked for and every run
-can be repeated exactly.
+A kernel is a function of a ``Core`` and its arguments. It yields only where real cores meet (``SyncAll``);
+between two meetings each core runs alone, so any arrival order can be asked for and every run can be repeated
+exactly.
 """
 
 from __future__ import annotations
@@ -140,10 +141,8 @@ class Run:
     @property
     def missing_instructions(self) -> tuple[Instruction, ...]:
         """Instructions this run used that the product's NpuArch does not have (model products only)."""
-        used = self.counts[:, :, 0].any(axis=0)
-        return tuple(
-            row for op, row in INSTRUCTIONS.items() if used[op] and self.product.npu_arch not in row.archs
-        )
+        used = self.counts[:, :, 0].sum(axis=0) > 0
+        return tuple(row for op, row in INSTRUCTIONS.items() if used[op] and self.product.npu_arch not in row.archs)
 
 
 def launch(
@@ -182,7 +181,9 @@ def launch(
         schedule=schedule.label,
         counts=np.stack([c.state[COUNTS : COUNTS + 3 * OPCODES].reshape(OPCODES, 3) for c in cores]),
         buffers=tuple(
-            Buffer(faults.buffer_name(kernel, i), int(start), int(size)) for i, (start, size) in enumerate(table) if size
+            Buffer(faults.buffer_name(kernel, i), int(start), int(size))
+            for i, (start, size) in enumerate(table)
+            if size
         ),
         sync_rounds=rounds,
         gm={n: (t.address, t.count * t.itemsize) for n, t in gm.items()},

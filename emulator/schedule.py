@@ -56,7 +56,7 @@ def exhaustive(blocks: int) -> Iterator[Schedule]:
     """All arrival orders of ``blocks`` cores (at most 8: 40 320 orders)."""
     if not 1 <= blocks <= EXHAUSTIVE_LIMIT:
         raise EmulatorError(
-            f"blocks: got {blocks}; allowed: 1 to {EXHAUSTIVE_LIMIT} for all orders; use seeded schedules for more cores"
+            f"blocks: got {blocks}; allowed: 1 to {EXHAUSTIVE_LIMIT} for all orders; more cores: seeded schedules"
         )
     for order in itertools.permutations(range(blocks)):
         yield Schedule(order=order)

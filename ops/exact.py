@@ -117,8 +117,9 @@ def _accumulate(dy, x, first, limbs, special):  # type: ignore[no-untyped-def]
 def _canonical(name: str, array: np.ndarray) -> np.ndarray:
     """The array as (N, C, S) in storage form; a contiguous one is not copied."""
     if array.ndim < 2:
-        raise EmulatorError(explain(f"shape of {name}", got=array.shape, allowed="2 or more axes",
-                                    remedy="put the channels on axis 1"))
+        raise EmulatorError(
+            explain(f"shape of {name}", got=array.shape, allowed="2 or more axes", remedy="put the channels on axis 1")
+        )
     shape = (array.shape[0], array.shape[1], math.prod(array.shape[2:]))
     return np.ascontiguousarray(formats.to_bits(array)).reshape(shape)
 
@@ -137,8 +138,11 @@ def exact_sums(grad_out: np.ndarray, input: np.ndarray) -> tuple[list[Exact], li
         EmulatorError: shapes differ or have fewer than two axes, or a dtype is none of the three.
     """
     if grad_out.shape != input.shape:
-        raise EmulatorError(explain("shape of input", got=input.shape, allowed=str(grad_out.shape),
-                                    remedy="give it the shape of grad_out"))
+        raise EmulatorError(
+            explain(
+                "shape of input", got=input.shape, allowed=str(grad_out.shape), remedy="give it the shape of grad_out"
+            )
+        )
     dy, x = _canonical("grad_out", grad_out), _canonical("input", input)
     channels = dy.shape[1]
     limbs = np.zeros((channels, 2, _LIMBS), np.uint32)
@@ -163,14 +167,20 @@ def exact_sums(grad_out: np.ndarray, input: np.ndarray) -> tuple[list[Exact], li
             list(pool.map(run, range(0, channels, block)))
     limbs = limbs.astype("<u4")
     sums: list[list[Exact]] = [
-        [Fraction(int.from_bytes(limbs[c, k].tobytes(), "little", signed=True), 1 << unit)
-         if special[c, k] == 0 else float(special[c, k]) for c in range(channels)]
-        for k, unit in enumerate((_SINGLE_UNIT, _PRODUCT_UNIT))]
+        [
+            Fraction(int.from_bytes(limbs[c, k].tobytes(), "little", signed=True), 1 << unit)
+            if special[c, k] == 0
+            else float(special[c, k])
+            for c in range(channels)
+        ]
+        for k, unit in enumerate((_SINGLE_UNIT, _PRODUCT_UNIT))
+    ]
     return sums[0], sums[1]
 
 
-def exact_outputs(grad_out: np.ndarray, input: np.ndarray, mean: np.ndarray,
-                  invstd: np.ndarray) -> dict[str, list[Exact]]:
+def exact_outputs(
+    grad_out: np.ndarray, input: np.ndarray, mean: np.ndarray, invstd: np.ndarray
+) -> dict[str, list[Exact]]:
     """All outputs of the operator, exactly.
 
     Args:
@@ -200,8 +210,9 @@ def _floats(array: np.ndarray) -> list[float]:
 
 def _per_channel(name: str, array: np.ndarray, channels: int) -> list[Exact]:
     if array.shape != (channels,):
-        raise EmulatorError(explain(f"shape of {name}", got=array.shape, allowed=f"({channels},)",
-                                    remedy="pass one value per channel"))
+        raise EmulatorError(
+            explain(f"shape of {name}", got=array.shape, allowed=f"({channels},)", remedy="pass one value per channel")
+        )
     formats.get(array.dtype)
     return [Fraction(v) if math.isfinite(v) else v for v in _floats(array)]
 
@@ -286,8 +297,14 @@ def ulp_error(result: np.ndarray, exact: Sequence[Exact], dtype: Any) -> np.ndar
         EmulatorError: unknown format or different lengths.
     """
     if result.shape != (len(exact),):
-        raise EmulatorError(explain("shape of result", got=result.shape, allowed=f"({len(exact)},)",
-                                    remedy="pass one result per exact value"))
+        raise EmulatorError(
+            explain(
+                "shape of result",
+                got=result.shape,
+                allowed=f"({len(exact)},)",
+                remedy="pass one result per exact value",
+            )
+        )
     pairs = zip(_floats(result), exact, strict=True)
     return np.array([_one_ulp_error(r, e, dtype) for r, e in pairs], np.float64)
 

@@ -239,9 +239,7 @@ def _collect(path: Path, name: str, keys: Collection[str], read: Callable[[str],
     notes: dict[str, Any] = {key: _note(path, key, read(key)) for key in NOTE_KEYS if key in keys}
     io_dtype: str | None = notes.get("io_dtype")
     arrays = {
-        key: _operand(path, key, read(spelling), io_dtype)
-        for key, spelling in found.items()
-        if spelling is not None
+        key: _operand(path, key, read(spelling), io_dtype) for key, spelling in found.items() if spelling is not None
     }
     return Operands(
         grad_out=arrays["grad_out"],
@@ -274,9 +272,7 @@ def _note(path: Path, key: str, stored: Array) -> str | float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise _error(
-            path, key, got=value, allowed="one number", remedy="store a number or leave it out"
-        ) from None
+        raise _error(path, key, got=value, allowed="one number", remedy="store a number or leave it out") from None
 
 
 def _operand(path: Path, key: str, stored: Array, io_dtype: str | None) -> Array:

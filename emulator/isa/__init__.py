@@ -59,7 +59,6 @@ __all__ = [
     "MTE3_MTE2",
     "MTE3_V",
     "NO_PAD",
-    
     "PIPE_V",
     "SYNC_ALL",
     "V_MTE2",

@@ -12,7 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.core import BLOCK_BYTES, Core, GlobalTensor, LocalTensor, Strides, array_at, gm_bytes, ub_bytes_of, ub_f32, ub_half
+from emulator.core import (
+    BLOCK_BYTES,
+    Core,
+    GlobalTensor,
+    LocalTensor,
+    Strides,
+    array_at,
+    gm_bytes,
+    ub_bytes_of,
+    ub_f32,
+    ub_half,
+)
 from emulator.events import record
 from emulator.isa.operands import BAD_COUNT, BAD_REPEAT, check_global, check_local, fault
 from emulator.isa.table import PIPE_MTE2, PIPE_MTE3, SPLIT_ARCHS, Pipe, instruction
@@ -90,9 +101,7 @@ def _whole_blocks(core: Core, opcode: int, line: int, buffer: int, nbytes: int) 
 
 
 @instruction(OP_COPY_IN, "DataCopy", "copy_gm_to_ubuf", Pipe.MTE2)
-def data_copy_in(
-    core: Core, dst: LocalTensor, src: GlobalTensor, offset: int, count: int, line: int = 0
-) -> None:
+def data_copy_in(core: Core, dst: LocalTensor, src: GlobalTensor, offset: int, count: int, line: int = 0) -> None:
     """UB dst[i] = GM src[offset + i]; count elements make whole 32-byte blocks"""
     size = src.itemsize
     _whole_blocks(core, OP_COPY_IN, line, dst.buffer, count * size)
@@ -105,9 +114,7 @@ def data_copy_in(
 
 
 @instruction(OP_COPY_OUT, "DataCopy", "copy_ubuf_to_gm", Pipe.MTE3)
-def data_copy_out(
-    core: Core, dst: GlobalTensor, offset: int, src: LocalTensor, count: int, line: int = 0
-) -> None:
+def data_copy_out(core: Core, dst: GlobalTensor, offset: int, src: LocalTensor, count: int, line: int = 0) -> None:
     """GM dst[offset + i] = UB src[i]; count elements make whole 32-byte blocks"""
     size = dst.itemsize
     _whole_blocks(core, OP_COPY_OUT, line, src.buffer, count * size)
@@ -259,5 +266,3 @@ def nddma_copy_in(
         for j in range(params.inner):
             s = offset + o * params.outer_src + j * params.inner_src
             move(ub, row + j * params.inner_dst * size, gm, s * size, params.length * size)
-
-

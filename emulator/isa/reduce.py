@@ -18,7 +18,9 @@ OP_WHOLE_REDUCE_SUM, OP_BLOCK_REDUCE_SUM, OP_PAIR_REDUCE_SUM, OP_REG_REDUCE_SUM 
 
 
 @njit
-def _gather(f32: NDArray[np.float32], lanes: NDArray[np.float32], src: LocalTensor, first_block: int, blk: int, mask: int) -> None:
+def _gather(
+    f32: NDArray[np.float32], lanes: NDArray[np.float32], src: LocalTensor, first_block: int, blk: int, mask: int
+) -> None:
     """Fill 64 lanes from the 8 blocks of one iteration, +0 from ``mask`` on."""
     for block in range(8):
         word = (src.address >> 2) + 8 * (first_block + block * blk)

@@ -46,9 +46,7 @@ def _binary(core: Core, opcode: int, line: int, dst: LocalTensor, src0: LocalTen
     check_overlap(core, opcode, line, dst, src0, nbytes)
     check_overlap(core, opcode, line, dst, src1, nbytes)
     repeats = (count + LANES - 1) // LANES
-    record(
-        core, opcode, PIPE_V, line, dst.address, src0.address, src1.address, nbytes, repeats, count, -1, CONTIGUOUS
-    )
+    record(core, opcode, PIPE_V, line, dst.address, src0.address, src1.address, nbytes, repeats, count, -1, CONTIGUOUS)
     d, a, b = dst.address >> 2, src0.address >> 2, src1.address >> 2
     f32 = ub_f32(core)
     return f32[d : d + count], f32[a : a + count], f32[b : b + count]
@@ -133,7 +131,7 @@ def cast(core: Core, dst: LocalTensor, src: LocalTensor, pair: int, mode: int, c
     """dst[i] = src[i] in another format; overflow as the core's saturation bit (CTRL[48]) says"""
     wide = 4 * count
     narrow = 2 * count
-    to_float = pair == HALF_TO_FLOAT or pair == BFLOAT16_TO_FLOAT
+    to_float = pair in (HALF_TO_FLOAT, BFLOAT16_TO_FLOAT)
     check_local(core, OP_CAST, line, dst, wide if to_float else narrow, BLOCK_BYTES)
     check_local(core, OP_CAST, line, src, narrow if to_float else wide, BLOCK_BYTES)
     if mode < 0 or mode > 6 or pair < 0 or pair > FLOAT_TO_BFLOAT16:
@@ -193,5 +191,3 @@ def add_repeat(
                 for i in range(min(8, mask - 8 * block)):
                     total = f32[a + 8 * block * strides.src0_blk + i] + f32[b + 8 * block * strides.src1_blk + i]
                     f32[d + 8 * block * strides.dst_blk + i] = total
-
-

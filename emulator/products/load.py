@@ -65,9 +65,7 @@ def parse_unsupported(text: str, where: str) -> dict[str, str]:
     return dict(reasons)
 
 
-def _product(
-    where: str, family: Mapping[str, Any], shared: Mapping[str, Source], soc: Mapping[str, Any]
-) -> Product:
+def _product(where: str, family: Mapping[str, Any], shared: Mapping[str, Source], soc: Mapping[str, Any]) -> Product:
     name = str(soc.get("name", "?"))
     here = f"{where} [[soc]] {name}"
     _keys(here, soc, required={"name"}, optional={*DATA_FIELDS, "sources"})
@@ -77,9 +75,7 @@ def _product(
     sources = {**shared, **own}
     _keys(f"sources for {here}", sources, required=set(SOURCED_FIELDS))
     values = {k: None if v == "unpublished" else v for k, v in values.items()}
-    named = {
-        f: Source(kind=sources[f].kind, text=sources[f].text.replace("<SoC>", name)) for f in SOURCED_FIELDS
-    }
+    named = {f: Source(kind=sources[f].kind, text=sources[f].text.replace("<SoC>", name)) for f in SOURCED_FIELDS}
     return Product(**values, sources=named)
 
 
@@ -106,9 +102,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ProductError(
-            explain(where, got=str(error), allowed="a TOML text", remedy="correct the file")
-        ) from error
+        raise ProductError(explain(where, got=str(error), allowed="a TOML text", remedy="correct the file")) from error
     return data
 
 

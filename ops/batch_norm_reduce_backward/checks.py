@@ -63,9 +63,7 @@ def check_arguments(
     if x.shape[1] == 0:
         raise AclnnError(f"input: got {list(x.shape)} with 0 channels; allowed: at least 1 on axis 1")
     if g.shape != x.shape:
-        raise AclnnError(
-            f"grad_out and input: got shapes {list(g.shape)} and {list(x.shape)}; allowed: equal shapes"
-        )
+        raise AclnnError(f"grad_out and input: got shapes {list(g.shape)} and {list(x.shape)}; allowed: equal shapes")
     per_channel = {"mean": arrays["mean"], "invstd": arrays["invstd"]}
     if weight is not None:
         per_channel["weight"] = weight

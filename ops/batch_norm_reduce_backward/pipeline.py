@@ -112,7 +112,7 @@ def batch_norm_reduce_backward(
     check_arguments(chip, grad_out, input, mean, invstd, weight)
     out_name = dtype_name(grad_out.dtype if out_dtype is None else out_dtype, "out_dtype", chip)
     start = time.perf_counter()
-    common = {
+    common: dict[str, Any] = {
         "product": chip, "algorithm": algorithm, "engine": engine, "schedule": schedule.label,
         "shape": input.shape, "dtype": formats.get(input.dtype).name, "out_dtype": out_name,
     }  # fmt: skip
@@ -132,7 +132,11 @@ def batch_norm_reduce_backward(
             partials=worker.partials,
             launches=tuple(worker.launches),
             notes=tuple(worker.notes)
-            + ((f"the output cast saturates on {chip.name}: overflow gives the largest finite value",) if saturating else ()),
+            + (
+                (f"the output cast saturates on {chip.name}: overflow gives the largest finite value",)
+                if saturating
+                else ()
+            ),
             seconds=time.perf_counter() - start,
         )
         s = worker.sums
@@ -142,9 +146,7 @@ def batch_norm_reduce_backward(
         }  # fmt: skip
     wanted = {"sum_dy": input_g, "sum_dy_xmu": input_g, "grad_weight": weight_g, "grad_bias": bias_g}
     saturate = chip.overflow_mode == "saturation"
-    outputs = {
-        n: formats.cast(values[n], out_name, saturate=saturate).copy() if wanted[n] else None for n in OUTPUTS
-    }
+    outputs = {n: formats.cast(values[n], out_name, saturate=saturate).copy() if wanted[n] else None for n in OUTPUTS}
     return BatchNormGrads(**outputs, run=run)
 
 

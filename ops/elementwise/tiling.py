@@ -22,16 +22,14 @@ UB_RESERVED_BYTES = 2048
 class ElementwiseTiling(NamedTuple):
     """Elements in all, cores, elements per core (the last has more or fewer), per tile; 1 or 2 buffers."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     cores: int
     per_core: int
     tile: int
     buffers: int
 
 
-def tile_elementwise(
-    count: int, itemsize: int, streams: int, temporaries: int, product: Product
-) -> ElementwiseTiling:
+def tile_elementwise(count: int, itemsize: int, streams: int, temporaries: int, product: Product) -> ElementwiseTiling:
     """Tile ``count`` elements of ``itemsize`` bytes in ``streams`` GM inputs and outputs.
 
     temporaries: fp32 buffers beside them. Raises EmulatorError when the UB holds no 64 elements.

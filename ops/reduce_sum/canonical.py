@@ -17,7 +17,7 @@ class Canonical:
 
     @property
     def pattern(self) -> str:
-        """"A", "AR", "ARA", "ARAR", ..."""
+        """Kinds of the axes: "A", "AR", "ARA", "ARAR", ... from the left."""
         return "".join("AR"[i % 2] for i in range(len(self.shape)))
 
     @property

@@ -96,9 +96,7 @@ def _pair_tree(v: F32, lanes: int) -> np.float32:
 
 
 @njit(nogil=True)
-def _segment(
-    y: F32, p: F32, dy: Any, x: Any, g: Geometry, c: int, piece: Piece, start: int, accumulate: bool
-) -> None:
+def _segment(y: F32, p: F32, dy: Any, x: Any, g: Geometry, c: int, piece: Piece, start: int, accumulate: bool) -> None:
     """Padded elements start .. start + y.size - 1 of one channel's row of a tile."""
     plane = g.c * g.s
     base = piece.n0 * plane + c * g.s + piece.s0
@@ -116,9 +114,7 @@ def _segment(
 
 
 @njit(nogil=True)
-def _padded(
-    y: F32, p: F32, dy: Any, x: Any, g: Geometry, c: int, tile: int, other: int, start: int
-) -> None:
+def _padded(y: F32, p: F32, dy: Any, x: Any, g: Geometry, c: int, tile: int, other: int, start: int) -> None:
     """The same elements of tile ``tile`` plus, unless -1, tile ``other``."""
     _segment(y, p, dy, x, g, c, piece_of(g, tile), start, False)
     if other >= 0:
@@ -181,9 +177,7 @@ def _channels(first: int, last: int, dy: Any, x: Any, g: Geometry, out_y: F32, o
         for c in range(a_tile * g.a_step, min((a_tile + 1) * g.a_step, g.c)):
             for i in range(pos):
                 other = first_r + i + pos if i < tiles - pos else -1
-                sy, sp = _channel_leaf(
-                    dy, x, g, c, first_r + i, other, work[0], work[1], work[2], work[3], vy, vp
-                )
+                sy, sp = _channel_leaf(dy, x, g, c, first_r + i, other, work[0], work[1], work[2], work[3], vy, vp)
                 slots = trailing_ones(i)
                 for j in range(slots):
                     sy = sy + cache[0, j]
@@ -199,18 +193,14 @@ def _channels(first: int, last: int, dy: Any, x: Any, g: Geometry, out_y: F32, o
 
 
 @njit(nogil=True)
-def _row(
-    y: F32, p: F32, dy: Any, x: Any, g: Geometry, c0: int, piece: Piece, row: int, accumulate: bool
-) -> None:
+def _row(y: F32, p: F32, dy: Any, x: Any, g: Geometry, c0: int, piece: Piece, row: int, accumulate: bool) -> None:
     """Row ``row`` of a tile from column ``c0`` on; +0 where the tile has no such row."""
     valid = y.size if row < piece.rows else 0
     _load(y, p, dy, x, (piece.n0 + row) * g.c + c0, valid, accumulate)
 
 
 @njit(nogil=True)
-def _paired_row(
-    y: F32, p: F32, dy: Any, x: Any, g: Geometry, c0: int, tile: int, other: int, row: int
-) -> None:
+def _paired_row(y: F32, p: F32, dy: Any, x: Any, g: Geometry, c0: int, tile: int, other: int, row: int) -> None:
     """Row ``row`` of tile ``tile`` plus, unless -1, of tile ``other``."""
     _row(y, p, dy, x, g, c0, piece_of(g, tile), row, False)
     if other >= 0:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from emulator.core import Core, GlobalTensor, LocalTensor, Strides, at, set_tile
 from emulator.isa import (
-    MTE2_V,
     MTE2_MTE3,
+    MTE2_V,
     MTE3_MTE2,
     MTE3_V,
     NO_PAD,
@@ -83,9 +83,7 @@ def load_channels(
     plane = g.c * g.s
     base = piece.n0 * plane + c0 * g.s + piece.s0
     if g.nddma:
-        nddma_copy_in(
-            core, dst, x, base, NddmaParams(channels, g.s, g.k, piece.rows, plane, g.pitch, piece.length)
-        )
+        nddma_copy_in(core, dst, x, base, NddmaParams(channels, g.s, g.k, piece.rows, plane, g.pitch, piece.length))
         return g.k
     width = -(-piece.length // 8) * 8
     if channels <= piece.rows:
@@ -125,9 +123,7 @@ def zero_rest(core: Core, buf: LocalTensor, g: Geometry, channels: int, lanes: i
 
 
 @aicore
-def add_lanes(
-    core: Core, buf: LocalTensor, rows: int, k: int, dst: int, src0: int, src1: int, count: int
-) -> None:
+def add_lanes(core: Core, buf: LocalTensor, rows: int, k: int, dst: int, src0: int, src1: int, count: int) -> None:
     """In every row of ``k`` elements: buf[dst + i] = buf[src0 + i] + buf[src1 + i] for i < count.
 
     One instruction per row, or one per register over all rows, whichever is fewer.

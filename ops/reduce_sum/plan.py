@@ -74,7 +74,7 @@ class ReducePlan:
 
     @property
     def fidelity(self) -> str:
-        """"source" (950) or "model"."""
+        """Of the product: "source" (950) or "model"."""
         return self.product.fidelity
 
     @property
@@ -157,10 +157,8 @@ class ReducePlan:
 
 def check_shape(shape: Sequence[int], what: str = "shape") -> tuple[int, ...]:
     """A tuple of 2 to 8 positive integers. Raises EmulatorError otherwise."""
-    dims = tuple(shape)
-    if not all(isinstance(d, (int,)) or hasattr(d, "__index__") for d in dims) or any(
-        isinstance(d, bool) or int(d) < 1 for d in dims
-    ):
+    dims: tuple[Any, ...] = tuple(shape)
+    if not all(hasattr(d, "__index__") and not isinstance(d, bool) and int(d) >= 1 for d in dims):
         raise EmulatorError(f"{what}: got {list(dims)}; allowed: positive whole numbers; give every dim at least 1")
     if not MIN_RANK <= len(dims) <= MAX_RANK:
         raise EmulatorError(
