@@ -1,4 +1,8 @@
-"""The operator aclnnBatchNormReduceBackward and what it is made of."""
+"""The operator aclnnBatchNormReduceBackward and what it is made of.
+
+``from ops import acl, aclnn`` gives the vendor's API on top of it: devices, memory, tensors and the two-phase call.
+They are loaded when they are asked for.
+"""
 
 from emulator.errors import EmulatorError
 from ops.batch_norm_reduce_backward.pipeline import (
