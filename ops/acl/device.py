@@ -102,6 +102,9 @@ class Device:
                 kept = len(runtime.leaks)
                 self.leaks = runtime.close(state)
                 del runtime.leaks[kept:]
+                if not runtime.initialised:  # devices that were set under a runtime nobody but us initialised
+                    for other in list(runtime.devices.values()):
+                        runtime.close(other)
         runtime.current.set(self._before)
         self._before = None
 

@@ -214,13 +214,9 @@ def aclrtMemsetAsync(devPtr: Any, maxCount: Any, value: Any, count: Any, stream:
 
 def _side(what: str, pointer: Any, count: int, side: str, *, writable: bool) -> Bytes | int:
     """Bytes of device memory or of a host buffer, or a host address; ``side`` is host, device or any."""
-    if not isinstance(pointer, int) or isinstance(pointer, bool):
-        if side == "device" or hasattr(pointer, "__index__"):
-            address = integer(what, pointer, *UINT64)
-        else:
-            return _buffer(what, pointer, count, writable)
-    else:
-        address = integer(what, pointer, *UINT64)
+    if side != "device" and not isinstance(pointer, (int, np.integer)):
+        return _buffer(what, pointer, count, writable)
+    address = integer(what, pointer, *UINT64)
     inside = runtime.heap.touching(address, count)
     if side == "device" or (side == "any" and inside is not None and inside.kind == "device"):
         return _device_bytes(what, address, count)

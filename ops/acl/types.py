@@ -193,15 +193,10 @@ def data_type(value: Any) -> aclDataType | int:
     elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         number = int(value)
         return aclDataType(number) if number in aclDataType._value2member_map_ else number
-    else:
-        try:
-            dtype = np.dtype(value)
-        except TypeError:
-            pass
-        else:
-            for kind, candidate in _NUMPY.items():
-                if candidate == dtype:
-                    return kind
+    elif isinstance(value, (type, np.dtype)):
+        for kind, candidate in _NUMPY.items():
+            if candidate == value:
+                return kind
     allowed = "an aclDataType, a name such as 'float32', 'ACL_FLOAT16' or 'BF16', or a NumPy dtype"
     raise AclnnError(explain("dtype", got=value, allowed=allowed, remedy="see ops.acl.aclDataType"))
 
