@@ -94,7 +94,7 @@ def _fast(
 ) -> tuple[list[SumErrors], list[str]]:
     """Channels the fast pass cannot settle (overflow) go through the orders."""
     assert run.plan is not None
-    errors: list[SumErrors | None] = list(fast_errors(run.plan, grad_out, input, run.sums, tiers))
+    errors: list[SumErrors | None] = list(fast_errors(run.plan, grad_out, input, tiers))
     missing = [c for c, e in enumerate(errors) if e is None]
     if missing:
         for c, e in zip(missing, _channels(rule, run, grad_out, input, mean, tiers, missing, progress), strict=True):

@@ -11,7 +11,7 @@ attribution, so a residual of 0 is a check and not a definition.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -31,6 +31,15 @@ SHUFFLE = "shuffle rounding"
 """Level of partial sums that are rounded to the IO format on their way between threads."""
 
 ZERO = Fraction(0)
+
+
+def dyadic_sum(values: Iterable[Fraction]) -> Fraction:
+    """Sum of fractions whose denominators are powers of two, with one reduction at the end."""
+    used = [v for v in values if v]
+    if not used:
+        return ZERO
+    common = max(v.denominator for v in used)
+    return Fraction(sum(v.numerator * (common // v.denominator) for v in used), common)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +221,8 @@ def chain(
         if not centred:
             mu = Fraction(mean)
             for level, error in {**sums.levels_dy, "term rounding": sums.terms_dy}.items():
-                xmu[level] = xmu.get(level, ZERO) - mu * error
+                if error:
+                    xmu[level] = xmu.get(level, ZERO) - mu * error
             with np.errstate(all="ignore"):
                 m = float(np.float32(np.float32(mean) * np.float32(sums.sum_dy)))
             dm = Fraction(m) - mu * Fraction(sums.sum_dy)
@@ -221,7 +231,7 @@ def chain(
         entries["sum_dy_xmu"] = xmu
         if math.isfinite(values["grad_weight"]) and math.isfinite(invstd):
             r = Fraction(invstd)
-            entries["grad_weight"] = {s: r * v for s, v in xmu.items()}
+            entries["grad_weight"] = {s: r * v for s, v in xmu.items() if v}
             entries["grad_weight"]["invstd product"] = Fraction(values["grad_weight"]) - r * Fraction(
                 values["sum_dy_xmu"]
             )
@@ -233,6 +243,9 @@ def chain(
     for name in OUTPUTS:
         if not entries[name]:
             continue
+        if name == "grad_bias" and delivered[name] == delivered["sum_dy"]:
+            entries[name], residual[name] = entries["sum_dy"], residual["sum_dy"]
+            continue
         before, after = values[name], delivered[name]
         if not math.isfinite(after):
             overflows.append(_after(name, channel, "output cast", Fraction(before)))
@@ -242,7 +255,7 @@ def chain(
         entries[name][step] = Fraction(after) - Fraction(before)
         value = exact[name]
         if isinstance(value, Fraction):
-            residual[name] = Fraction(after) - value - sum(entries[name].values(), ZERO)
+            residual[name] = dyadic_sum([Fraction(after), -value, *(-v for v in entries[name].values())])
     return Chain(entries=entries, residual=residual, overflows=overflows)
 
 
