@@ -42,7 +42,8 @@ def _block_sum(x: F64, threads: int, adjacent: bool, sequential: bool) -> float:
     total, lost = 0.0, 0.0
     for start in range(0, x.size, 2 * threads):
         for t in range(threads):
-            v[t] = 0.0 + x[start + t] + x[start + threads + t]
+            i, j = (2 * t, 2 * t + 1) if adjacent else (t, t + threads)
+            v[t] = 0.0 + x[start + i] + x[start + j]
         width = threads
         while width > 1:
             width //= 2

@@ -153,7 +153,7 @@ def of_tree(tree: AdditionTree) -> Order:
     )
 
 
-class _Maker:
+class Maker:
     """Collects nodes; `add` takes and gives arrays of node numbers."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ NUMPY_LEVELS = ("8 lanes in turn", "lane tree", "rest in turn", "pairwise halves
 
 def numpy_pairwise(n: int) -> Order:
     """The order of ``np.add.reduce`` over a contiguous vector (numerics 6.5)."""
-    make = _Maker()
+    make = Maker()
 
     def block(first: int, count: int) -> int:
         if count < 8:
@@ -243,7 +243,7 @@ def torch_block(rows: int, columns: int) -> Order:
     wide = next((t for t in (32, 64, 128, 256) if columns <= t), BLOCK_THREADS)
     block_x = min(wide, BLOCK_THREADS // block_y)
     tx, ty = np.tile(np.arange(block_x), block_y), np.repeat(np.arange(block_y), block_x)
-    make = _Maker()
+    make = Maker()
     current = np.full(block_x * block_y, PAD, np.int32)
     for row in range(0, rows, block_y):
         for column in range(0, columns, block_x):
@@ -257,7 +257,7 @@ def torch_block(rows: int, columns: int) -> Order:
     return make.order(rows * columns, int(_shuffled(make, 2, warps)[0]), TORCH_LEVELS)
 
 
-def _shuffled(make: _Maker, stage: int, lanes: Any) -> Any:
+def _shuffled(make: Maker, stage: int, lanes: Any) -> Any:
     """Lane 0 of (32, warps) lanes after shuffle-down."""
     while len(lanes) > 1:
         half = len(lanes) // 2
