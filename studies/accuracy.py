@@ -73,7 +73,7 @@ def cancellation_study(
     form = formats.get(dtype)
     if count < 2 or channels < 1:
         raise EmulatorError(
-            explain("cancellation_study", got=(count, channels), allowed="count >= 2, channels >= 1", remedy="raise them")
+            explain("count and channels", got=(count, channels), allowed="from 2 and from 1", remedy="raise them")
         )
     points = []
     chip = products.get(product)
@@ -177,6 +177,13 @@ def _fab(x: NDArray[np.float32], width: int = 128) -> np.float32:
     return np.float32(math.fsum(sums.tolist()))
 
 
+def _numbers(distribution: str, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    if distribution == "constant":
+        return np.full(n, 0.1, np.float32)
+    made = rng.random(n) if distribution == "uniform" else rng.standard_normal(n)
+    return made.astype(np.float32)
+
+
 def growth_study(
     *,
     distribution: Literal["uniform", "normal", "constant"] = "uniform",
@@ -192,7 +199,7 @@ def growth_study(
         raise EmulatorError(
             explain(
                 "growth_study", got=(distribution, tuple(names)),
-                allowed=f"uniform, normal, constant; orders {', '.join(ORDERS)}; sizes from 2", remedy="choose among them",
+                allowed=f"uniform, normal, constant; {', '.join(ORDERS)}; sizes from 2", remedy="choose among them",
             )
         )  # fmt: skip
     chip, points, u = products.get(product), [], 2.0**-24
@@ -200,8 +207,7 @@ def growth_study(
         data = []
         for t in range(trials):
             rng = np.random.default_rng([seed, n, t])
-            made = {"uniform": rng.random, "normal": rng.standard_normal, "constant": lambda m: np.full(m, 0.1)}
-            x = made[distribution](n).astype(np.float32)
+            x = _numbers(distribution, n, rng)
             data.append((x, exact_sum(x.astype(np.float64)), float(np.abs(x.astype(np.float64)).sum())))
         for name in names:
             points.append(_growth_point(name, n, data, chip, u))

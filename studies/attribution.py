@@ -18,10 +18,11 @@ from emulator.products import Product
 from ops.batch_norm_reduce_backward import contracts
 from ops.batch_norm_reduce_backward.contracts import CONTRACTS, Contract
 from ops.batch_norm_reduce_backward.pipeline import Algorithm, BatchNormRun, batch_norm_reduce_backward
-from ops.exact import Exact, exact_outputs
+from ops.exact import Exact
 from ops.reduce_sum.order import PLAN_LEVELS
 from ops.reduce_sum.plan import ReducePlan
 from studies.exact_sums import TierCount, exact_dot, exact_sum
+from studies.exact_values import exact_values
 from studies.ledger import AFTER, BEFORE, OUTPUTS, SHUFFLE, ZERO, Chain, ErrorLedger, SumErrors, chain
 from studies.ledger_fast import fast_errors
 from studies.ledger_orders import channel_nodes, sum_errors
@@ -63,17 +64,18 @@ def error_ledger(
         raise EmulatorError(explain("method", got=method, allowed=allowed, remedy="choose one of these"))
     if run.plan is None:
         raise EmulatorError(
-            explain("input", got=input.shape, allowed="at least one element", remedy="there is no rounding to attribute")
+            explain("input", got=input.shape, allowed="at least one element", remedy="nothing is rounded without any")
         )
     masters = _masters(master, input.shape)
     delivered: dict[str, Array] = {n: getattr(result, n) for n in OUTPUTS}
-    exact = exact_outputs(grad_out, input, mean, invstd)
+    exact = exact_values(grad_out, input, mean, invstd)
     quantised: list[dict[str, Fraction]] = [{}] * run.plan.channels
     if masters is not None:
         quantised, exact = _quantisation(grad_out, input, mean, invstd, masters, exact)
     tiers = TierCount()
+    levels: list[str] = []
     if rule.order == "none":
-        chains, levels = _exact_chains(delivered, exact, quantised), []
+        chains = _exact_chains(delivered, exact, quantised)
     else:
         use_fast = algorithm == "cann" and method != "orders" and run.plan.geometry is not None
         make = _fast if use_fast else _orders
@@ -196,7 +198,7 @@ def _masters(master: Mapping[str, Array] | None, shape: tuple[int, ...]) -> tupl
         if array is None or array.shape != shape or array.dtype not in (np.float32, np.float64):
             got = "nothing" if array is None else f"{array.dtype} {list(array.shape)}"
             raise EmulatorError(
-                explain(f"master {name}", got=got, allowed=f"float64 or float32 {list(shape)}", remedy="give both masters")
+                explain(f"master {name}", got=got, allowed=f"float64 or float32 {list(shape)}", remedy="give both")
             )
         wide = array.astype(np.float64)
         size = np.abs(wide[wide != 0])

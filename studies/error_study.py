@@ -191,7 +191,9 @@ def error_study(
     run = batch_norm_reduce_backward(grad_out, input, mean, invstd, product=product, algorithm=algorithm).run
     plan = run.plan
     if plan is None:
-        raise EmulatorError(explain("input", got=input.shape, allowed="at least one element", remedy="nothing to study"))
+        raise EmulatorError(
+            explain("input", got=input.shape, allowed="at least one element", remedy="nothing to study")
+        )
     chosen = tuple(range(plan.channels)) if channels is None else tuple(channels)
     if not chosen or min(chosen) < 0 or max(chosen) >= plan.channels:
         allowed = f"some of 0 to {plan.channels - 1}"
@@ -350,4 +352,3 @@ class _Collect:
             top=tuple(item for _, _, item in sorted(self.heap, key=lambda t: -t[0])),
             skipped=tuple(self.skipped), bounds={k: np.array(v) for k, v in self.bounds.items()},
         )  # fmt: skip
-

@@ -74,6 +74,7 @@ class TierCount:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
 
     def add(self, tier: int, times: int = 1) -> None:
+        """Count sums that a tier settled."""
         self.counts[TIERS[tier]] += times
 
 

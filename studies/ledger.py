@@ -4,8 +4,8 @@
 
 as an identity of rational numbers (numerics 3.3). Conventions: the local errors of sum(dy) enter sumDyXmu with
 weight -mean; everything before the last product enters gradWeight with weight invstd; input quantisation is
-split symmetrically between dy and x. The exact value comes from `ops.exact`, which shares nothing with the
-attribution, so a residual of 0 is a check and not a definition.
+split symmetrically between dy and x. The exact value (`exact_values`, `ops.exact`) knows no tiles and no trees, so
+a residual of 0 is a check and not a definition.
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ class Overflow:
     def text(self) -> str:
         """One line."""
         place = [f"channel {self.channel}"]
-        place += [f"{n} {v}" for n, v in (("core", self.core), ("tile", self.tile), ("node", self.node)) if v is not None]
-        return f"{self.output}: not finite first at {self.step} ({', '.join(place)}); exact value there {float_of(self.exact):.6g}"
+        place += [
+            f"{n} {v}" for n, v in (("core", self.core), ("tile", self.tile), ("node", self.node)) if v is not None
+        ]
+        value = f"exact value there {float_of(self.exact):.6g}"
+        return f"{self.output}: not finite first at {self.step} ({', '.join(place)}); {value}"
 
 
 def float_of(value: Exact) -> float:
@@ -236,7 +239,9 @@ def chain(
                 values["sum_dy_xmu"]
             )
         elif math.isfinite(invstd):
-            overflows.append(_after("grad_weight", channel, "invstd product", Fraction(invstd) * Fraction(values["sum_dy_xmu"])))
+            overflows.append(
+                _after("grad_weight", channel, "invstd product", Fraction(invstd) * Fraction(values["sum_dy_xmu"]))
+            )
     elif usable:
         overflows.append(_after("sum_dy_xmu", channel, "mean * sumDy or subtraction", exact["sum_dy_xmu"]))
     top = formats.get(out_name).max_finite

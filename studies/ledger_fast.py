@@ -8,6 +8,7 @@ finite, the channel is left to `ledger_orders`. (numerics 3.4)
 
 from __future__ import annotations
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import formats
-from emulator.formats import decode
 from emulator.jit import njit
 from ops.reduce_sum.fused import BLOCK, LANE_CHUNK, MAX_SLOTS, REG, SERIAL_BELOW
 from ops.reduce_sum.geometry import Geometry, Piece, bisection, piece_of, power_below, trailing_ones
@@ -26,125 +26,13 @@ from ops.reduce_sum.plan import ReducePlan
 from ops.reduce_sum.tiling import CHUNK
 from studies.exact_sums import TierCount, two_sum64
 from studies.ledger import ZERO, SumErrors
+from studies.ledger_adds import BAD, EXACT_PRODUCT, HIGH, LOW, WIDE, add, add_rows, grouped, halve, load, one, pair_tree
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 PAIRING, IN_TILE, LANES, CACHE, COMBINE, PRODUCT = range(6)
 ROWS = 6
-HIGH, LOW, BAD = range(3)
-"""Planes of an accumulator (3, lanes): the sum, its residuals, and a flag that is 0 while both are exact."""
-WIDE, EXACT_PRODUCT = 1, 2
-"""Bits of ``mode``: accumulate in double-double; dy * x fits fp32 (fp16 operands: 11 + 11 bits)."""
-
-
-@njit(nogil=True)
-def _log(acc: F64, i: int, d: float, mode: int) -> None:
-    """Add one local error to lane i."""
-    t, r = two_sum64(acc[HIGH, i], d)
-    acc[HIGH, i] = t
-    if mode & WIDE:
-        t, r = two_sum64(acc[LOW, i], r)
-        acc[LOW, i] = t
-    acc[BAD, i] += abs(r)
-
-
-@njit(nogil=True)
-def _add(a: F32, b: F32, acc: F64, mode: int) -> None:
-    """a[i] = a[i] + b[i] for every i of b; errors to lane i."""
-    u, high, low, bad = a[: b.size], acc[HIGH, : b.size], acc[LOW, : b.size], acc[BAD, : b.size]
-    if mode & WIDE:
-        for i in range(b.size):
-            x, y = u[i], b[i]
-            s = x + y
-            z = s - x
-            u[i] = s
-            t, r = two_sum64(high[i], -np.float64((x - (s - z)) + (y - z)))
-            high[i] = t
-            t, r = two_sum64(low[i], r)
-            low[i] = t
-            bad[i] += abs(r)
-    else:
-        for i in range(b.size):
-            x, y = u[i], b[i]
-            s = x + y
-            z = s - x
-            u[i] = s
-            d = -np.float64((x - (s - z)) + (y - z))
-            h = high[i]
-            t = h + d
-            w = t - h
-            high[i] = t
-            bad[i] += abs((h - (t - w)) + (d - w))
-
-
-@njit(nogil=True)
-def _add_rows(a: F32, b: F32, count: int, width: int, acc: F64, mode: int) -> None:
-    """The same for ``count`` elements in rows of ``width`` lanes."""
-    for start in range(0, count, width):
-        end = min(start + width, count)
-        _add(a[start:end], b[start:end], acc, mode)
-
-
-@njit(nogil=True)
-def _halve(v: F32, rows: int, width: int, acc: F64, mode: int) -> None:
-    while rows > 1:
-        rows //= 2
-        _add_rows(v, v[rows * width : 2 * rows * width], rows * width, width, acc, mode)
-
-
-@njit(nogil=True)
-def _grouped(v: F32, rows: int, width: int, acc: F64, mode: int) -> None:
-    while rows >= 16:
-        for group in range(rows // 16):
-            block = v[16 * group * width : 16 * (group + 1) * width]
-            _halve(block, 16, width, acc, mode)
-            v[group * width : (group + 1) * width] = block[:width]
-        rows //= 16
-    _halve(v, rows, width, acc, mode)
-
-
-@njit(nogil=True)
-def _one(a: np.float32, b: np.float32, acc: F64, lane: int, mode: int) -> np.float32:
-    """a + b; the error to one lane."""
-    s = np.float32(a + b)
-    z = np.float32(s - a)
-    _log(acc, lane, -np.float64(np.float32(a - np.float32(s - z)) + np.float32(b - z)), mode)
-    return s
-
-
-@njit(nogil=True)
-def _pair_tree(v: F32, lanes: int, acc: F64, mode: int) -> np.float32:
-    while lanes > 1:
-        lanes //= 2
-        for i in range(lanes):
-            v[i] = _one(v[2 * i], v[2 * i + 1], acc, i, mode)
-    return v[0]
-
-
-@njit(nogil=True)
-def _load(y: F32, p: F32, dy: Any, x: Any, src: int, valid: int, acc: F64, mode: int) -> None:
-    """y = dy, p = dy * x and +0 after ``valid``; errors of the products to the lanes of acc in turn."""
-    a, b = dy[src : src + valid], x[src : src + valid]
-    for i in range(valid):
-        v = decode(a[i])
-        y[i] = v
-        p[i] = v * decode(b[i])
-    if not mode & EXACT_PRODUCT:
-        width = acc.shape[1]
-        high, low, bad = acc[HIGH], acc[LOW], acc[BAD]
-        for start in range(0, valid, width):
-            u, v32, w32 = p[start : start + width], a[start : start + width], b[start : start + width]
-            for i in range(v32.size):
-                d = np.float64(u[i]) - np.float64(decode(v32[i])) * np.float64(decode(w32[i]))
-                t, r = two_sum64(high[i], d)
-                high[i] = t
-                if mode & WIDE:
-                    t, r = two_sum64(low[i], r)
-                    low[i] = t
-                bad[i] += abs(r)
-    for i in range(valid, y.size):
-        y[i] = np.float32(0)
-        p[i] = np.float32(0)
+"""Rows of an accumulator: PLAN_LEVELS, then the products."""
 
 
 # ------------------------------------------------------------------ [channels, R] tiles
@@ -166,7 +54,7 @@ def _segment(
             valid = max(min(piece.length - col, end - pos), 0)
         else:
             valid, end = 0, y.size
-        _load(y[pos:end], p[pos:end], dy, x, base + row * plane + col, valid, acc, mode)
+        load(y[pos:end], p[pos:end], dy, x, base + row * plane + col, valid, acc, mode)
         pos = end
 
 
@@ -181,8 +69,8 @@ def _padded(
     if other >= 0:
         y2, p2 = work[4, :size], work[5, :size]
         _segment(y2, p2, dy, x, g, c, piece_of(g, other), start, acc[1, PRODUCT], mode)
-        _add_rows(y, y2, size, REG, acc[0, PAIRING], mode)
-        _add_rows(p, p2, size, REG, acc[1, PAIRING], mode)
+        add_rows(y, y2, size, REG, acc[0, PAIRING], mode)
+        add_rows(p, p2, size, REG, acc[1, PAIRING], mode)
 
 
 @njit(nogil=True)
@@ -191,9 +79,9 @@ def _short(v: F32, k: int, acc: F64, mode: int) -> np.float32:
     if k < 32:
         for b in range(1, k // 8):
             for lane in range(8):
-                v[lane] = _one(v[8 * b + lane], v[lane], acc[IN_TILE], lane, mode)
-        return _pair_tree(v, 8, acc[LANES], mode)
-    return _pair_tree(v, REG, acc[LANES], mode)
+                v[lane] = one(v[8 * b + lane], v[lane], acc[IN_TILE], lane, mode)
+        return pair_tree(v, 8, acc[LANES], mode)
+    return pair_tree(v, REG, acc[LANES], mode)
 
 
 @njit(nogil=True)
@@ -216,14 +104,14 @@ def _channel_leaf(
         for which in range(2):
             v = work[which]
             if fold > 0:
-                _add_rows(v, work[2 + which], fold, REG, acc[which, IN_TILE], mode)
-            _halve(v, size // REG, REG, acc[which, IN_TILE], mode)
+                add_rows(v, work[2 + which], fold, REG, acc[which, IN_TILE], mode)
+            halve(v, size // REG, REG, acc[which, IN_TILE], mode)
             registers[which, block * REG : (block + 1) * REG] = v[:REG]
     for which in range(2):
-        _grouped(registers[which], m // size, REG, acc[which, IN_TILE], mode)
+        grouped(registers[which], m // size, REG, acc[which, IN_TILE], mode)
     return (
-        _pair_tree(registers[0], REG, acc[0, LANES], mode),
-        _pair_tree(registers[1], REG, acc[1, LANES], mode),
+        pair_tree(registers[0], REG, acc[0, LANES], mode),
+        pair_tree(registers[1], REG, acc[1, LANES], mode),
     )
 
 
@@ -267,8 +155,8 @@ def _channels(
                 sy, sp = _channel_leaf(dy, x, g, c, first_r + i, other, work, registers, acc, mode)
                 slots = trailing_ones(i)
                 for j in range(slots):
-                    sy = _one(sy, cache[0, j], acc[0, CACHE], 0, mode)
-                    sp = _one(sp, cache[1, j], acc[1, CACHE], 0, mode)
+                    sy = one(sy, cache[0, j], acc[0, CACHE], 0, mode)
+                    sp = one(sp, cache[1, j], acc[1, CACHE], 0, mode)
                 cache[0, slots] = sy
                 cache[1, slots] = sp
             root = trailing_ones(pos - 1)
@@ -287,13 +175,13 @@ def _row(
     """Row ``row`` of tile ``tile`` plus, unless -1, of tile ``other``: dy in v[0], the product in v[1]."""
     piece = piece_of(g, tile)
     valid = v.shape[1] if row < piece.rows else 0
-    _load(v[0], v[1], dy, x, (piece.n0 + row) * g.c + c0, valid, acc[1, PRODUCT], mode)
+    load(v[0], v[1], dy, x, (piece.n0 + row) * g.c + c0, valid, acc[1, PRODUCT], mode)
     if other >= 0:
         piece = piece_of(g, other)
         valid = v.shape[1] if row < piece.rows else 0
-        _load(scratch[0], scratch[1], dy, x, (piece.n0 + row) * g.c + c0, valid, acc[1, PRODUCT], mode)
-        _add(v[0], scratch[0], acc[0, PAIRING], mode)
-        _add(v[1], scratch[1], acc[1, PAIRING], mode)
+        load(scratch[0], scratch[1], dy, x, (piece.n0 + row) * g.c + c0, valid, acc[1, PRODUCT], mode)
+        add(v[0], scratch[0], acc[0, PAIRING], mode)
+        add(v[1], scratch[1], acc[1, PAIRING], mode)
 
 
 @njit(nogil=True)
@@ -313,22 +201,20 @@ def _rows_leaf(
             _row(v, spare[2:, :width], dy, x, g, c0, tile, other, row, acc, mode)
             if m + row < g.k:
                 _row(spare[:2, :width], spare[2:, :width], dy, x, g, c0, tile, other, m + row, acc, mode)
-                _add(v[0], spare[0, :width], acc[0, IN_TILE], mode)
-                _add(v[1], spare[1, :width], acc[1, IN_TILE], mode)
+                add(v[0], spare[0, :width], acc[0, IN_TILE], mode)
+                add(v[1], spare[1, :width], acc[1, IN_TILE], mode)
         for which in range(2):
-            _halve(work[which], together, width, acc[which, IN_TILE], mode)
+            halve(work[which], together, width, acc[which, IN_TILE], mode)
             results_of[which, result * width : (result + 1) * width] = work[which, :width]
     for which in range(2):
         if consecutive:
-            _grouped(results_of[which], results, width, acc[which, IN_TILE], mode)
+            grouped(results_of[which], results, width, acc[which, IN_TILE], mode)
         else:
-            _halve(results_of[which], results, width, acc[which, IN_TILE], mode)
+            halve(results_of[which], results, width, acc[which, IN_TILE], mode)
 
 
 @njit(nogil=True)
-def _rows(
-    first: int, last: int, dy: Any, x: Any, g: Geometry, parts: F32, errors: F64, wanted: Any, mode: int
-) -> None:
+def _rows(first: int, last: int, dy: Any, x: Any, g: Geometry, parts: F32, errors: F64, wanted: Any, mode: int) -> None:
     """Items first .. last - 1 of [rows, lanes] tiles; arguments as `_channels`, ``wanted`` is not used."""
     work, spare = np.empty((2, 16 * LANE_CHUNK), np.float32), np.empty((4, LANE_CHUNK), np.float32)
     results_of = np.empty((2, max(power_below(g.k) // 16, 1) * LANE_CHUNK), np.float32)
@@ -355,7 +241,7 @@ def _rows(
                 for which in range(2):
                     v = results_of[which, :width]
                     for j in range(slots):
-                        _add(v, cache[which, j, :width], acc[which, CACHE], mode)
+                        add(v, cache[which, j, :width], acc[which, CACHE], mode)
                     cache[which, slots, :width] = v
             root = trailing_ones(pos - 1)
             for which in range(2):
@@ -376,11 +262,11 @@ def _combine(partials: F32, out: F32, errors: F64) -> None:
         acc[:] = 0
         for r in range(rows):
             v[r * width : (r + 1) * width] = partials[r, c0 : c0 + width]
-        _add_rows(v, v[m * width : rows * width], (rows - m) * width, width, acc, WIDE)
+        add_rows(v, v[m * width : rows * width], (rows - m) * width, width, acc, WIDE)
         if width > 32:
-            _grouped(v, m, width, acc, WIDE)
+            grouped(v, m, width, acc, WIDE)
         else:
-            _halve(v, m, width, acc, WIDE)
+            halve(v, m, width, acc, WIDE)
         out[c0 : c0 + width] = v[:width]
         for i in range(width):
             errors[c0 + i] = acc[:, i]
@@ -422,7 +308,7 @@ def traverse(
             with ThreadPoolExecutor(threads) as pool:
                 jobs = [
                     pool.submit(body, a, b, dy, x, g, parts, errors, wanted, mode)
-                    for a, b in zip(bounds, bounds[1:], strict=False)
+                    for a, b in itertools.pairwise(bounds)
                 ]
                 for job in jobs:
                     job.result()
@@ -444,8 +330,9 @@ def fast_errors(
     flat = [formats.to_bits(np.ascontiguousarray(a)).reshape(-1) for a in (grad_out, input)]
     wanted = np.ones(g.c, np.bool_)
     _, sums, errors = traverse(flat[0], flat[1], g, wanted, False)
-    finite = np.isfinite(sums).all(axis=0) & np.isfinite(errors).all(axis=(0, 2, 3))
-    inexact = finite & (errors[:, :, :, BAD] != 0).any(axis=(0, 2))
+    finite: Any = np.isfinite(sums).all(axis=0) & np.isfinite(errors).all(axis=(0, 2, 3))
+    flags: Any = (errors[:, :, :, BAD] != 0).any(axis=(0, 2))
+    inexact = finite & flags
     if inexact.any():
         _, _, again = traverse(flat[0], flat[1], g, inexact, True)
         errors[:, inexact] = again[:, inexact]

@@ -55,9 +55,7 @@ def nodes_of(order: Order, terms: F32, accumulator: str, io: str) -> Nodes:
     narrow = NOTHING_BOOL if order.narrow is None else order.narrow
     lost = np.zeros(narrow.size)
     with np.errstate(all="ignore"):
-        bad = evaluate(
-            order.left, order.right, narrow, terms, KINDS[accumulator], KINDS[io], values, delta, lost
-        )
+        bad = evaluate(order.left, order.right, narrow, terms, KINDS[accumulator], KINDS[io], values, delta, lost)
     return Nodes(order=order, terms=terms, values=values, delta=delta, lost=lost, first_bad=bad)
 
 

@@ -80,6 +80,8 @@ def relative_error(delivered: Array, exact: list[Exact]) -> F64:
     """(C,) |result - exact| / |exact|; nan where not finite."""
     out = []
     for got, want in zip(delivered.astype(np.float64).tolist(), exact, strict=True):
-        good = math.isfinite(got) and isinstance(want, Fraction) and want != 0
-        out.append(float_of(abs(Fraction(got) - want) / abs(want)) if good else math.nan)  # type: ignore[arg-type]
+        if math.isfinite(got) and isinstance(want, Fraction) and want != 0:
+            out.append(float_of(abs(Fraction(got) - want) / abs(want)))
+        else:
+            out.append(math.nan)
     return np.array(out)

@@ -16,8 +16,14 @@ Array = NDArray[Any]
 
 
 def operator_sum(
-    rows: int, columns: int, channels: int, *, which: Literal["sum_dy", "sum_dy_x"] = "sum_dy",
-    product: Product | str = products.DEFAULT_PRODUCT, algorithm: Algorithm = "cann", engine: Engine = "fast",
+    rows: int,
+    columns: int,
+    channels: int,
+    *,
+    which: Literal["sum_dy", "sum_dy_x"] = "sum_dy",
+    product: Product | str = products.DEFAULT_PRODUCT,
+    algorithm: Algorithm = "cann",
+    engine: Engine = "fast",
 ) -> Callable[[Array], Array]:
     """A callable for ``reveal_tree(..., n=rows * columns, batch=channels)``.
 

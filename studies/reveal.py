@@ -140,7 +140,7 @@ def _codes(tree: RevealedTree) -> NDArray[np.uint64]:
 
 
 def first_difference(a: RevealedTree, b: RevealedTree) -> str:
-    """ "equal", or where the smallest different part of two trees over the same leaves begins."""
+    """The word "equal", or where the smallest different part of two trees over the same leaves begins."""
     if a.n != b.n:
         return f"different numbers of leaves: {a.n} and {b.n}"
     if a.n < 3 or a.fingerprint() == b.fingerprint():
@@ -252,7 +252,9 @@ def reveal_tree(
     masks = masks_for(name, accumulator, output or accumulator)
     if not 1 <= n <= masks.limit:
         raise RevealError(
-            explain("reveal_tree's n", got=n, allowed=f"1 to {masks.limit} ({masks.reason})", remedy="probe a smaller sum")
+            explain(
+                "reveal_tree's n", got=n, allowed=f"1 to {masks.limit} ({masks.reason})", remedy="probe a smaller sum"
+            )
         )
     prober = _Prober(function, n, _numpy(dtype), masks, batch)
     tree = _build(prober, n, np.random.default_rng(seed))

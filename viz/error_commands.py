@@ -47,7 +47,9 @@ def _masters(path: Path | None) -> dict[str, Any] | None:
         with np.load(path, allow_pickle=False) as archive:
             return {k: archive[k] for k in ("grad_out", "input") if k in archive}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        text = explain("--master", got=str(path), allowed="an .npz with grad_out and input in float64", remedy="check it")
+        text = explain(
+            "--master", got=str(path), allowed="an .npz with grad_out and input in float64", remedy="check it"
+        )
         raise EmulatorError(text) from error
 
 
@@ -75,21 +77,29 @@ def error(
     ] = None,
     product: Annotated[str | None, typer.Option(metavar="NAME", help="SoC, as `aicore products` lists them.")] = None,
     algorithm: Annotated[
-        str, typer.Option(metavar="CONTRACT", help="cann, centred, torch_cuda, sequential, numpy, exact, cann_fp16, ...")
+        str,
+        typer.Option(metavar="CONTRACT", help="cann, centred, torch_cuda, sequential, numpy, exact, cann_fp16, ..."),
     ] = "cann",
     out_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of all outputs; default: grad_out's.")] = None,
     master: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".npz with float64 grad_out and input before rounding.")
     ] = None,
-    output: Annotated[str, typer.Option(metavar="NAME", help="Output shown: " + ", ".join(OUTPUT_NAMES))] = "grad_weight",
-    channel: Annotated[int | None, typer.Option(min=0, metavar="C", help="Of the waterfall; default: the worst.")] = None,
+    output: Annotated[
+        str, typer.Option(metavar="NAME", help="Output shown: " + ", ".join(OUTPUT_NAMES))
+    ] = "grad_weight",
+    channel: Annotated[
+        int | None, typer.Option(min=0, metavar="C", help="Of the waterfall; default: the worst.")
+    ] = None,
     channels: Annotated[int, typer.Option(min=1, metavar="N", help="Channels the table shows.")] = 4,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Largest single roundings to list.")] = 5,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the figures; default: NAME_error here; none for --json.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the figures; default: NAME_error here; none for --json."),
     ] = None,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Only print.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Cancellation and growth at the sizes of the docs (minutes).")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Cancellation and growth at the sizes of the docs (minutes).")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Attribute every rounding of a run."""
@@ -147,7 +157,9 @@ def error(
 def reveal(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="operator or numpy.")] = "operator",
     shape: Annotated[str, typer.Option(metavar="NxS", help="Rows and columns of one channel.")] = "8x8",
-    channels: Annotated[int, typer.Option(min=1, metavar="C", help="Channels of the operator, one probe in each.")] = 64,
+    channels: Annotated[
+        int, typer.Option(min=1, metavar="C", help="Channels of the operator, one probe in each.")
+    ] = 64,
     product: Annotated[str | None, typer.Option(metavar="NAME", help="SoC of the operator.")] = None,
     algorithm: Annotated[str, typer.Option(metavar="CONTRACT", help="Contract of the operator.")] = "cann",
     against: Annotated[str | None, typer.Option(metavar="CONTRACT", help="Compare with this contract's tree.")] = None,
@@ -178,7 +190,9 @@ def reveal(
         tree = reveal_tree(call, rows * columns, batch=channels)
     title = f"np.add.reduce, float32, n = {tree.n}"
     if what == "operator":
-        title = f"{chip.name} (fidelity: {chip.fidelity}), contract {rule.name}, float32, ({rows}, {channels}, {columns})"
+        title = (
+            f"{chip.name} (fidelity: {chip.fidelity}), contract {rule.name}, float32, ({rows}, {channels}, {columns})"
+        )
     record = {
         "what": title, "leaves": tree.n, "height": tree.height(), "sha256": tree.fingerprint(), "probes": tree.probes,
         "calls": tree.calls, "expression": tree.text(),

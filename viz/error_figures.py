@@ -235,7 +235,8 @@ def draw_cancellation(axes: Any, study: Cancellation) -> None:
     axes.set_xlabel("|mean| / sigma", fontsize=8)
     axes.set_ylabel("relative error of gradWeight (rms)", fontsize=8)
     axes.set_title(
-        f"cancellation: {study.dtype} in, fp32 out, n = {study.count:,}, {study.channels} channels", fontsize=9, loc="left",
+        f"cancellation: {study.dtype} in, fp32 out, n = {study.count:,}, {study.channels} channels",
+        fontsize=9, loc="left",
         color=INK,
     )  # fmt: skip
     axes.legend(fontsize=7, frameon=False)
@@ -317,7 +318,8 @@ def figures(
 
 
 def summary(
-    ledger: ErrorLedger, study: ErrorStudy | None, cancellation: Cancellation, growth: Growth, *, output: str, channel: int
+    ledger: ErrorLedger, study: ErrorStudy | None, cancellation: Cancellation, growth: Growth, *,
+    output: str, channel: int,
 ) -> Figure:  # fmt: skip
     """Everything on one page."""
     zero = "residual 0 exactly" if ledger.residual_is_zero else "RESIDUAL NOT 0"

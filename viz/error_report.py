@@ -29,11 +29,17 @@ def ledger_lines(ledger: ErrorLedger, output: str, channels: Sequence[int]) -> l
         if t["absolute"] == 0:
             lines.append(f"{step:<18}{'0 exactly, in every channel':>30}")
             continue
-        cells = "".join(f"{'not attr.':>12}" if ledger.residual[output][c] is None else _cell(column[c]) for c in channels)
+        cells = "".join(
+            f"{'not attr.':>12}" if ledger.residual[output][c] is None else _cell(column[c]) for c in channels
+        )
         lines.append(f"{step:<18}{cells}{t['relative_rms']:>14.2e}{t['signed']:>12.2e}")
     errors = ledger.errors(output)
-    lines.append(f"{'output - exact':<18}" + "".join(f"{'-':>12}" if errors[c] is None else _cell(errors[c]) for c in channels))
-    residual = ["-" if r is None else ("0 exactly" if r == 0 else f"{float_of(r):.1e}") for r in ledger.residual[output]]
+    lines.append(
+        f"{'output - exact':<18}" + "".join(f"{'-':>12}" if errors[c] is None else _cell(errors[c]) for c in channels)
+    )
+    residual = [
+        "-" if r is None else ("0 exactly" if r == 0 else f"{float_of(r):.1e}") for r in ledger.residual[output]
+    ]
     lines.append(f"{'residual':<18}" + "".join(f"{residual[c]:>12}" for c in channels))
     return lines
 
@@ -47,8 +53,17 @@ def report_lines(
     channels: Sequence[int],
 ) -> list[str]:  # fmt: skip
     """The report for people."""
-    lines = [f"error ledger: {ledger.source or 'operands'}", f"  {ledger.title()}", f"  {ledger.product.fidelity_note}", ""]
-    lines += [f"{output} = exact value + contributions:", *(f"  {t}" for t in ledger_lines(ledger, output, channels)), ""]
+    lines = [
+        f"error ledger: {ledger.source or 'operands'}",
+        f"  {ledger.title()}",
+        f"  {ledger.product.fidelity_note}",
+        "",
+    ]
+    lines += [
+        f"{output} = exact value + contributions:",
+        *(f"  {t}" for t in ledger_lines(ledger, output, channels)),
+        "",
+    ]
     checked = ", ".join(f"{n} {count}/{ledger.channels}" for n, count in ledger.attributed.items())
     state = "0 exactly, as rational numbers" if ledger.residual_is_zero else "NOT 0: this is a bug, please report it"
     lines += [f"residual over all channels: {state} (attributed: {checked})"]
@@ -62,26 +77,30 @@ def report_lines(
     bits = metrics.bits[np.isfinite(metrics.bits)]
     lines += [
         "",
-        f"{output}, worst channel: {worst['ulp']} ulp of {ledger.out_dtype}, relative {worst['relative']}, backward error "
-        f"{worst['backward']}, condition {worst['condition']}, significant bits {bits.min() if bits.size else math.nan:.1f}",
+        f"{output}, worst channel: {worst['ulp']} ulp of {ledger.out_dtype}, relative {worst['relative']}, "
+        f"backward error {worst['backward']}, condition {worst['condition']}, "
+        f"significant bits {bits.min() if bits.size else math.nan:.1f}",
     ]
     if study is not None:
         lines += ["", "levels (sum, level, inexact of all, |signed|/absolute, z rms, z worst):"]
         for s in study.statistics:
             mark = "  systematic" if s.systematic else ""
             lines.append(
-                f"  {s.sum:<11}{s.level:<18}{s.inexact:>12,} of {s.count:>13,}{s.ratio:>9.3f}{s.z_rms:>9.2f}{s.z_worst:>9.2f}{mark}"
+                f"  {s.sum:<11}{s.level:<18}{s.inexact:>12,} of {s.count:>13,}"
+                f"{s.ratio:>9.3f}{s.z_rms:>9.2f}{s.z_worst:>9.2f}{mark}"
             )
         lines += ["", "largest single roundings, by effect on sumDyXmu:"]
         for t in study.top:
             place = f"core {t.core}, tile {t.tile}" if t.core is not None else "one block"
             lines.append(
-                f"  {t.effect:>11.3e}  channel {t.channel}, {place}, {t.sum} {t.level}, node {t.node}, {t.instruction}: "
-                f"{t.left:.9g} + {t.right:.9g} = {t.result:.9g} ({t.ulps:+.2f} ulp)"
+                f"  {t.effect:>11.3e}  channel {t.channel}, {place}, {t.sum} {t.level}, node {t.node}, "
+                f"{t.instruction}: {t.left:.9g} + {t.right:.9g} = {t.result:.9g} ({t.ulps:+.2f} ulp)"
             )
     lines += ["", "verdicts (margin: factor by which every error could grow):"]
     for v in verdicts:
-        lines.append(f"  {'pass' if v.passed else 'FAIL'}  {v.output:<12}{v.standard:<21}margin {v.margin:<9.3g}{v.detail}")
+        lines.append(
+            f"  {'pass' if v.passed else 'FAIL'}  {v.output:<12}{v.standard:<21}margin {v.margin:<9.3g}{v.detail}"
+        )
     return lines
 
 
@@ -100,7 +119,10 @@ def as_json(
         "verdicts": [dataclasses.asdict(v) for v in verdicts],
         "metrics": {n: {k: v.tolist() for k, v in vars(m).items()} for n, m in metrics.items()},
         "cancellation": _plain(cancellation),
-        "growth": {**_plain(growth), "slopes": {n: growth.slope(n) for n in dict.fromkeys(p.order for p in growth.points)}},
+        "growth": {
+            **_plain(growth),
+            "slopes": {n: growth.slope(n) for n in dict.fromkeys(p.order for p in growth.points)},
+        },
     }
     if study is not None:
         record["study"] = {

@@ -15,7 +15,9 @@ def draw_tree(tree: RevealedTree, title: str) -> Figure:
     """Leaves on the left, the sum on the right; every join is one addition. Raises EmulatorError past 64 leaves."""
     if tree.n > MOST_LEAVES:
         allowed = f"up to {MOST_LEAVES} leaves"
-        raise EmulatorError(explain("tree to draw", got=tree.n, allowed=allowed, remedy="draw a smaller one, or print it"))
+        raise EmulatorError(
+            explain("tree to draw", got=tree.n, allowed=allowed, remedy="draw a smaller one, or print it")
+        )
     height = 1.6 + 0.17 * tree.n
     figure = new_figure(8.0, height, "Addition tree", title)
     axes = figure.add_axes((0.1, 0.55 / height, 0.86, 1 - 1.5 / height))

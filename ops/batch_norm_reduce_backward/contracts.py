@@ -56,7 +56,7 @@ _ALL = (
              centred=True),
     Contract(
         name="torch_cuda", centred=True, order="torch", narrow_terms=True,
-        summary="PyTorch's CUDA kernel for contiguous tensors: one block per channel, fp32 sums, but terms and shuffled "
+        summary="PyTorch's CUDA kernel for contiguous tensors: one block per channel, fp32 sums; terms and shuffled "
         "partial sums pass through the input's format (pytorch issue 195701); fused multiply-add is not modelled",
     ),
     Contract(name="sequential", order="sequential", summary="the CANN formula in fp32, one addition after the other"),
@@ -154,6 +154,7 @@ class ContractEngine:
         self.notes = [f"numeric contract {rule.name}: {rule.summary}"]
 
     def run(self, plan: ReducePlan, grad_out: Array, input: Array, mean: Array, invstd: Array) -> None:
+        """Fill ``sums`` (fp32, before the output cast)."""
         rule, io = self.rule, formats.get(input.dtype).name
         rows_dy, rows_x = channel_rows(grad_out), channel_rows(input)
         mean32 = np.ascontiguousarray(formats.cast(mean, "float32"))

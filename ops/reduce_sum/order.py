@@ -164,6 +164,7 @@ class Maker:
         self.count = 0
 
     def add(self, stage: int, a: Any, b: Any, narrow: bool = False) -> Any:
+        """Nodes a[i] + b[i]; ``narrow``: b is rounded to the IO format first."""
         a, b = np.atleast_1d(np.asarray(a, np.int32)), np.atleast_1d(np.asarray(b, np.int32))
         self.left.append(a)
         self.right.append(b)
@@ -173,6 +174,8 @@ class Maker:
         return np.arange(self.count - a.size, self.count, dtype=np.int32)
 
     def order(self, leaves: int, root: int, names: tuple[str, ...]) -> Order:
+        """What was collected."""
+
         def joined(parts: list[Any], dtype: Any) -> Any:
             return np.concatenate([*parts, np.empty(0, dtype)]).astype(dtype)
 
