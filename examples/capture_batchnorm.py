@@ -93,9 +93,7 @@ def batches(count: int, size: int, seed: int) -> tuple[torch.Tensor, torch.Tenso
     """``count`` batches of digits, (count, size, 64) float32 in [0, 1], and their classes, (count, size)."""
     digits = load_digits()
     if size > len(digits.target):
-        sys.exit(
-            f"capture_batchnorm: --batch is {size}; allowed are 2 to {len(digits.target)}, the data there is"
-        )
+        sys.exit(f"capture_batchnorm: --batch is {size}; allowed are 2 to {len(digits.target)}, the data there is")
     order = np.random.default_rng(seed)
     rows = np.stack([order.choice(len(digits.target), size, replace=False) for _ in range(count)])
     return torch.from_numpy(digits.data.astype(np.float32) / 16)[rows], torch.from_numpy(digits.target)[rows]
@@ -135,9 +133,7 @@ def operands(capture: Capture, layer: Any, options: argparse.Namespace) -> dict[
     if capture.input.dtype != DTYPES[options.dtype] or capture.grad_out.dtype != DTYPES[options.dtype]:
         sys.exit(f"capture_batchnorm: the layer ran in {capture.input.dtype}, not in {options.dtype}")
     if not torch.isfinite(capture.grad_out).all():
-        sys.exit(
-            f"capture_batchnorm: grad_out overflowed; --loss-scale is {options.loss_scale}, make it smaller"
-        )
+        sys.exit(f"capture_batchnorm: grad_out overflowed; --loss-scale is {options.loss_scale}, make it smaller")
     exact = capture.input.double()
     axes = [axis for axis in range(exact.ndim) if axis != 1]
     mean = exact.mean(axes, keepdim=True)
@@ -166,9 +162,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Command-line options, checked."""
     parser = argparse.ArgumentParser(prog="capture_batchnorm", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--net", choices=("cnn", "mlp"), default="cnn")
-    parser.add_argument(
-        "--layer", type=int, choices=(1, 2), default=1, help="which batch norm, counted from the input"
-    )
+    parser.add_argument("--layer", type=int, choices=(1, 2), default=1, help="which batch norm, counted from the input")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="fp32")
     parser.add_argument("--steps", type=int, default=60, help="the operands are those of the last step")
     parser.add_argument("--batch", type=int, default=64)

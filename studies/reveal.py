@@ -214,12 +214,11 @@ class _Prober:
                 results = np.array([float(self.function(row)) for row in rows])
             self.probes += len(part)
             counts = results / self.masks.unit
-            if not (np.isfinite(counts).all() and (counts == np.rint(counts)).all()):
-                bad = results[int(np.argmax(counts != np.rint(counts)))]
-                raise _not_a_tree(f"{bad!r} for a mask pair", "a whole number of units")
+            good = (counts == np.rint(counts)) & (counts >= 0) & (counts <= self.n - 2)  # NaN is not good
+            if not good.all():
+                bad = float(results[int(np.argmin(good))])
+                raise _not_a_tree(f"{bad!r} for a mask pair", f"0 to {self.n - 2} units of {self.masks.unit!r}")
             out[start : start + step] = self.n - counts.astype(np.int64)
-        if len(out) and (out.min() < 2 or out.max() > self.n):
-            raise _not_a_tree(f"{int(out.min())} to {int(out.max())} leaves under a pair", f"2 to {self.n}")
         return out
 
 

@@ -88,9 +88,8 @@ def test_metrics_follow_their_definitions():
     data = operands((16, 4, 8))
     ledger = error_ledger(*data)
     m = channel_metrics(ledger, "grad_weight", *data[:3])
-    relative = [
-        float(abs(e / x)) for e, x in zip(ledger.errors("grad_weight"), ledger.exact["grad_weight"], strict=True)
-    ]
+    pairs = zip(ledger.errors("grad_weight"), ledger.exact["grad_weight"], strict=True)
+    relative = [float(abs(e / x)) for e, x in pairs]
     assert m.relative == pytest.approx(relative)
     assert m.backward * m.condition == pytest.approx(m.relative)
     assert (m.bits <= 24).all()

@@ -117,10 +117,8 @@ def test_residual_is_zero_on_any_data(data):
     pool = [data.draw(st.lists(numbers(dtype), min_size=1, max_size=12)) for _ in range(2)]
     pick = np.random.default_rng(data.draw(st.integers(0, 999)))
     dy, x = (pick.choice(np.array(p), size).reshape(shape).astype(kind) for p in pool)
-    mean, invstd = (
-        np.array(data.draw(st.lists(numbers(dtype), min_size=shape[1], max_size=shape[1])), np.float32)
-        for _ in range(2)
-    )
+    each = st.lists(numbers(dtype), min_size=shape[1], max_size=shape[1])
+    mean, invstd = (np.array(data.draw(each), np.float32) for _ in range(2))
     holds(error_ledger(dy, x, mean, invstd, algorithm=algorithm, product=product), everywhere=False)
 
 

@@ -69,13 +69,15 @@ def result_without(step, tree, dy, x, mean, invstd):
     return w + local["output cast"], f["o"]
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 50), (40, 2), (2, 1, 90, 90)], ids=str)
-def test_each_step_taken_out_changes_the_total_by_its_entry(shape):
+@pytest.mark.parametrize(
+    ("shape", "cores"), [((3, 2, 50), 64), ((40, 2), 64), ((2, 1, 160, 160), 1), ((2, 1, 60, 60), 64)], ids=str
+)
+def test_each_step_taken_out_changes_the_total_by_its_entry(shape, cores):
     rng = np.random.default_rng(5)
     dy, x = (rng.standard_normal(shape).astype(np.float32) + np.float32(k) for k in (0, 2))
     mean = np.full(shape[1], 2.1, np.float32)
     invstd = np.full(shape[1], 0.9, np.float32)
-    few = ops.plan_reduce_sum(shape).product.replace(ub_bytes=65536)
+    few = ops.plan_reduce_sum(shape).product.replace(vector_cores=cores)
     ledger = error_ledger(dy, x, mean, invstd, out_dtype="float16", product=few)
     tree = addition_tree(ledger.plan, 0)
     vectors = [v[:, 0].reshape(-1) for v in (dy, x)]
@@ -84,7 +86,7 @@ def test_each_step_taken_out_changes_the_total_by_its_entry(shape):
         total, delivered = result_without(step, tree, *vectors, mean[0], invstd[0])
         assert delivered - total == ledger.entries["grad_weight"][step][0], step
         moved += delivered != total
-    assert moved >= 6
+    assert moved >= 5
 
 
 def test_really_replacing_the_last_steps_by_exact_arithmetic():

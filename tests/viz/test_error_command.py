@@ -86,7 +86,9 @@ def test_bad_input_is_one_clear_line(dump, tmp_path):
 
 
 def test_reveal_prints_draws_and_compares(tmp_path):
-    result = call("reveal", "--shape", "2x8", "--channels", "8", "--against", "numpy", "--figure", tmp_path / "t.png")
+    result = call(
+        "reveal", "--shape", "2x8", "--channels", "8", "--against", "sequential", "--figure", tmp_path / "t.png"
+    )
     assert result.exit_code == 0, result.output
     assert "comparison: first difference" in result.output and (tmp_path / "t.png").stat().st_size > 10_000
     record = json.loads(call("reveal", "numpy", "--shape", "1x9", "--json").stdout)
