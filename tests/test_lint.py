@@ -88,9 +88,7 @@ def compilers_outside_jit(source: Source) -> Iterator[Finding]:
     numba_names = set()
     for node in source.nodes():
         if isinstance(node, ast.Import):
-            numba_names |= {
-                alias.asname or "numba" for alias in node.names if alias.name.split(".")[0] == "numba"
-            }
+            numba_names |= {alias.asname or "numba" for alias in node.names if alias.name.split(".")[0] == "numba"}
     for line, module, name in imports(source):
         if module.split(".")[0] == "numba" and name in COMPILERS | {"*"}:
             yield Finding(source.path, line, f"imports {name} from {module}; use emulator.jit")

@@ -431,9 +431,7 @@ def test_rows_of_32_in_64_lanes():
 
 
 def test_stage_two_of_eight_partials():
-    assert naive.render(column_tree(8, 64)) == (
-        "((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]))"
-    )
+    assert naive.render(column_tree(8, 64)) == ("((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]))")
 
 
 # Whole trees

@@ -121,8 +121,9 @@ def test_outputs(dtype):
     assert list(got) == ["sum_dy", "sum_dy_xmu", "grad_weight", "grad_bias"]
     for c in range(4):
         mu, inv = Fraction(float(mean[c])), Fraction(float(invstd[c]))
-        centred = sum((Fraction(a) * (Fraction(b) - mu) for a, b in
-                       zip(channel(dy, c), channel(x, c), strict=True)), Fraction(0))
+        centred = sum(
+            (Fraction(a) * (Fraction(b) - mu) for a, b in zip(channel(dy, c), channel(x, c), strict=True)), Fraction(0)
+        )
         assert got["sum_dy_xmu"][c] == centred and got["grad_weight"][c] == inv * centred
         assert got["sum_dy"][c] == got["grad_bias"][c] == sums(dy, x, c)[0]
 
@@ -157,23 +158,40 @@ def test_non_finite_channels():
     out = exact.exact_outputs(dy, x, mean, invstd)
     # inf - mean*inf is nan, inf - mean*finite is inf
     assert [repr(v) for v in out["sum_dy_xmu"]] == [
-        "nan", "nan", "nan", "nan", "inf", "nan", "nan", "nan", "-inf", "nan"]
+        "nan",
+        "nan",
+        "nan",
+        "nan",
+        "inf",
+        "nan",
+        "nan",
+        "nan",
+        "-inf",
+        "nan",
+    ]
     assert repr(out["grad_weight"][4]) == "inf"
     signalling = np.array([[0x7F800001]], np.uint32).view(np.float32)
     assert math.isnan(exact.exact_sums(signalling, signalling)[0][0])
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"input": np.ones((2, 4), np.float32)}, r"shape of input: got \(2, 4\); allowed: \(2, 3\)"),
-    ({"grad_out": np.ones(3, np.float32), "input": np.ones(3, np.float32)}, r"shape of grad_out: got \(3,\)"),
-    ({"mean": np.ones((1, 3), np.float32)}, r"shape of mean: got \(1, 3\); allowed: \(3,\)"),
-    ({"invstd": np.ones(2, np.float32)}, r"shape of invstd: got \(2,\)"),
-    ({"input": np.ones((2, 3))}, "number format: got dtype.*float64"),
-    ({"mean": np.ones(3, np.int32)}, "number format: got dtype.*int32"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input": np.ones((2, 4), np.float32)}, r"shape of input: got \(2, 4\); allowed: \(2, 3\)"),
+        ({"grad_out": np.ones(3, np.float32), "input": np.ones(3, np.float32)}, r"shape of grad_out: got \(3,\)"),
+        ({"mean": np.ones((1, 3), np.float32)}, r"shape of mean: got \(1, 3\); allowed: \(3,\)"),
+        ({"invstd": np.ones(2, np.float32)}, r"shape of invstd: got \(2,\)"),
+        ({"input": np.ones((2, 3))}, "number format: got dtype.*float64"),
+        ({"mean": np.ones(3, np.int32)}, "number format: got dtype.*int32"),
+    ],
+)
 def test_refused(change, message):
-    operands = {"grad_out": np.ones((2, 3), np.float32), "input": np.ones((2, 3), np.float32),
-                "mean": np.ones(3, np.float32), "invstd": np.ones(3, np.float32)}
+    operands = {
+        "grad_out": np.ones((2, 3), np.float32),
+        "input": np.ones((2, 3), np.float32),
+        "mean": np.ones(3, np.float32),
+        "invstd": np.ones(3, np.float32),
+    }
     with pytest.raises(EmulatorError, match=message):
         exact.exact_outputs(**operands | change)
 
@@ -199,8 +217,12 @@ def test_round_fraction_between_neighbours(dtype):
         below, above = Fraction(float(a)), Fraction(float(b))
         even = b if int(a.view(integer)) & 1 else a
         nudge = (above - below) / 10**30
-        for value, want in [((below + above) / 2, even), ((below + above) / 2 - nudge, a),
-                            ((below + above) / 2 + nudge, b), ((2 * below + above) / 3, a)]:
+        for value, want in [
+            ((below + above) / 2, even),
+            ((below + above) / 2 - nudge, a),
+            ((below + above) / 2 + nudge, b),
+            ((2 * below + above) / 3, a),
+        ]:
             assert exact.round_fraction(value, dtype).tobytes() == want.tobytes()
             assert exact.round_fraction(-value, dtype).tobytes() == (-want).tobytes()
         assert exact.ulp((below + above) / 2, dtype) == exact.ulp(below, dtype) == above - below
@@ -231,8 +253,19 @@ def test_round_fraction_at_the_ends(dtype):
 def test_ulp_error():
     inf, nan = math.inf, math.nan
     result = np.array([1.0, 1.0, 1.0, inf, nan, inf, nan, 1.0, inf, inf, 0.0], np.float32)
-    values = [Fraction(1), 1 + Fraction(1, 2**24), 1 - Fraction(1, 2**25), inf, nan, -inf, Fraction(1), nan,
-              Fraction(2) ** 200, Fraction(1), Fraction(1, 2**150)]
+    values = [
+        Fraction(1),
+        1 + Fraction(1, 2**24),
+        1 - Fraction(1, 2**25),
+        inf,
+        nan,
+        -inf,
+        Fraction(1),
+        nan,
+        Fraction(2) ** 200,
+        Fraction(1),
+        Fraction(1, 2**150),
+    ]
     got = exact.ulp_error(result, values, "float32")
     assert got.dtype == np.float64
     assert got.tolist() == [0, 0.5, 0.5, 0, 0, inf, inf, inf, 0, inf, 0.5]

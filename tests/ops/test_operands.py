@@ -39,8 +39,7 @@ def write(container, folder, arrays, **notes):
         save_file(arrays, path, metadata={key: str(value) for key, value in notes.items()})
         return path
     stored = {
-        key: array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
-        for key, array in arrays.items()
+        key: array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array for key, array in arrays.items()
     } | {key: np.asarray(value) for key, value in notes.items()}
     if container == "npz":
         path = folder / "dump.npz"
@@ -132,9 +131,7 @@ def test_notes_of_a_folder_as_text(tmp_path):
 
 def test_byte_and_memory_order_are_made_native(tmp_path):
     arrays = make()
-    foreign = {
-        key: np.asfortranarray(array.astype(array.dtype.newbyteorder(">"))) for key, array in arrays.items()
-    }
+    foreign = {key: np.asfortranarray(array.astype(array.dtype.newbyteorder(">"))) for key, array in arrays.items()}
     read = load(write("npz", tmp_path, foreign))
     assert same_bits(read.input, arrays["input"])
     assert read.input.flags.c_contiguous
@@ -325,9 +322,7 @@ def test_pickles_are_never_loaded(tmp_path, container):
     assert not sprung.exists()
 
 
-ALLOWED_DTYPES = (
-    "allowed: float32, float16 and bfloat16 (as uint16 with io_dtype, or as BF16 in .safetensors)"
-)
+ALLOWED_DTYPES = "allowed: float32, float16 and bfloat16 (as uint16 with io_dtype, or as BF16 in .safetensors)"
 
 
 @pytest.mark.parametrize("key", ["grad_out", "input", "mean", "invstd", "weight"])
@@ -346,8 +341,7 @@ def test_dtype_of_safetensors(tmp_path):
 def test_bit_patterns_without_io_dtype(tmp_path):
     path = write("npz", tmp_path, make("bfloat16"))
     assert refused(path) == (
-        f"dtype of grad_out: got 'uint16'; {ALLOWED_DTYPES}; "
-        "for bf16 bit patterns also store io_dtype = 'bfloat16'"
+        f"dtype of grad_out: got 'uint16'; {ALLOWED_DTYPES}; for bf16 bit patterns also store io_dtype = 'bfloat16'"
     )
 
 

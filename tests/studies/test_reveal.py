@@ -77,12 +77,12 @@ def test_first_difference_names_the_leaves():
     assert (left[v], right[v]) != (0, 0)
     other = orders.Order(
         leaves=512, left=left, right=right, stage=parts.stage, names=parts.names, root=parts.root
-    )  # the same but for two leaves of the third block of 128 that change places
+    )  # two leaves of neighbouring lanes of the third block change places
     one, two = -2 - 256, -2 - 265
     for side in (left, right):
         swap = np.where(side == one, two, np.where(side == two, one, side))
         side[:] = np.where((side == one) | (side == two), swap, side)
-    assert first_difference(a, tree_of_order(other)) == "first difference at leaves 256..383"
+    assert first_difference(a, tree_of_order(other)) == "first difference at leaves 256..377"
     assert first_difference(a, a) == "equal"
     assert first_difference(a, tree_of_order(orders.sequential(511))).startswith("different numbers")
 
