@@ -16,6 +16,7 @@ from emulator.launch import Progress, Run, launch
 from emulator.memory import GlobalMemory
 from emulator.products import Product
 from emulator.schedule import VENDOR, Schedule
+from ops.batch_norm_reduce_backward import contracts
 from ops.batch_norm_reduce_backward.checks import check_arguments, dtype_name
 from ops.elementwise import kernels
 from ops.elementwise.tiling import tile_elementwise
@@ -25,7 +26,7 @@ from ops.reduce_sum.kernel import copy_channels, reduce_sum
 from ops.reduce_sum.plan import ReducePlan, plan_reduce_sum
 
 Engine = Literal["fast", "instruction"]
-Algorithm = Literal["cann"]
+Algorithm = Literal["cann", "centred", "torch_cuda", "sequential", "numpy", "exact", "cann_fp16", "cann_bf16"]
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
 
@@ -103,12 +104,15 @@ def batch_norm_reduce_backward(
     gradBias (bias_g), each (C,) or None.
 
     engine "instruction" executes every instruction on simulated cores (with ``events`` each is recorded);
-    "fast" gives the same bits in one fused pass. ``schedule`` is the arrival order of the cores.
+    "fast" gives the same bits in one fused pass. ``algorithm`` is the numeric contract (`contracts.CONTRACTS`);
+    all but "cann" need the fast engine. ``schedule`` is the arrival order of the cores.
     Raises AclnnError (a ValueError with ``status``) for arguments the operator refuses. (reduce_spec 1)
     """
     chip = products.get(product)
     choice(engine, Engine, "engine")
     choice(algorithm, Algorithm, "algorithm")
+    if algorithm != "cann" and engine != "fast":
+        raise AclnnError(f"engine: got {engine!r} with algorithm {algorithm!r}; allowed: 'fast'; only cann has kernels")
     if events and engine != "instruction":
         raise AclnnError("events: got True with the fast engine; allowed: engine='instruction', which has events")
     check_arguments(chip, grad_out, input, mean, invstd, weight)
@@ -124,9 +128,14 @@ def batch_norm_reduce_backward(
         held = np.full(input.shape[1], 0.0 if chip.empty_tensor == "zeros" else np.nan)
         held = held.astype(formats.get(out_name).dtype)
         return BatchNormGrads(**{n: held.copy() if wanted[n] else None for n in OUTPUTS}, run=run)
-    worker = _InstructionEngine(chip, schedule, events, progress) if engine == "instruction" else _FastEngine(chip)
+    worker: _FastEngine | _InstructionEngine | contracts.ContractEngine = _FastEngine(chip)
+    if engine == "instruction":
+        worker = _InstructionEngine(chip, schedule, events, progress)
+    elif algorithm != "cann":
+        worker = contracts.ContractEngine(contracts.contract(algorithm))
     plan = plan_reduce_sum(input.shape, product=chip)
-    worker.run(plan, grad_out, input, mean, invstd)
+    if algorithm != "exact":
+        worker.run(plan, grad_out, input, mean, invstd)
     saturate = chip.overflow_mode == "saturation"
     if saturate and out_name != "float32":
         worker.notes.append(f"the output cast saturates on {chip.name}: overflow gives the largest finite value")
@@ -139,7 +148,10 @@ def batch_norm_reduce_backward(
         notes=tuple(worker.notes),
         seconds=time.perf_counter() - start,
     )
-    values = {**worker.sums, "grad_bias": worker.sums["sum_dy"]}
+    if algorithm == "exact":
+        values = contracts.exact_rounded(grad_out, input, mean, invstd, out_name)
+    else:
+        values = {**worker.sums, "grad_bias": worker.sums["sum_dy"]}
     outputs = {n: formats.cast(values[n], out_name, saturate=saturate).copy() if wanted[n] else None for n in OUTPUTS}
     return BatchNormGrads(**outputs, run=run)
 
