@@ -60,7 +60,8 @@ class Rates(NamedTuple):
 
 class Costs(NamedTuple):
     """Per event: kind; ps alone (``nominal``); ps until the next may start (``occupied``); beats per repeat;
-    bytes the memory handles (packets); work on the shared memory; 1 when L2 serves it."""
+    bytes the memory handles (packets); work on the shared memory; 1 when L2 serves it.
+    """
 
     kind: NDArray[np.int8]
     nominal: NDArray[np.int64]
@@ -148,7 +149,7 @@ def _vector(e, r: Rates, table: NDArray[np.float64]):  # type: ignore[no-untyped
     if lanes > 64:
         blocks = 8
     written = blocks
-    if opcode == OP_WHOLE_REDUCE_SUM or opcode == OP_REG_REDUCE_SUM or opcode == OP_BLOCK_REDUCE_SUM:
+    if opcode in (OP_WHOLE_REDUCE_SUM, OP_REG_REDUCE_SUM, OP_BLOCK_REDUCE_SUM):
         written = 1
     beats = beats_per_repeat(r.arch, e["dst"], e["src0"], e["src1"], e["blk"], e["rep"], blocks, written)
     work = e["repeats"] * max(table[opcode, 1], beats) * r.cycle
@@ -183,7 +184,7 @@ def event_costs(events, r: Rates, table, resident, drains: bool) -> Costs:  # ty
     for i in range(n):
         e = events[i]
         op = e["opcode"]
-        if op == OP_SET_FLAG or op == OP_WAIT_FLAG:
+        if op in (OP_SET_FLAG, OP_WAIT_FLAG):
             kind[i] = SET if op == OP_SET_FLAG else WAIT
             nominal[i] = r.flag
         elif op == OP_PIPE_BARRIER:
@@ -199,7 +200,7 @@ def event_costs(events, r: Rates, table, resident, drains: bool) -> Costs:  # ty
             kind[i] = SCALAR
             nominal[i] = r.init_buffer if op == OP_INIT_BUFFER else r.scalar_access
         else:
-            read = op == OP_COPY_IN or op == OP_COPY_PAD_IN or op == OP_NDDMA_IN
+            read = op in (OP_COPY_IN, OP_COPY_PAD_IN, OP_NDDMA_IN)
             kind[i] = READ if read else WRITE
             address = e["src0"] if read else e["dst"]
             hit = False

@@ -68,7 +68,7 @@ def _walk(first: int, at: int, s: Streams, k: Costs, t: Times, issue: int):  # t
         if stage == 2:
             low = t.start[i]
             stage = 1
-            if kind == VECTOR or kind == READ or kind == WRITE:
+            if kind in (VECTOR, READ, WRITE):
                 if at > t.end[i]:
                     low = t.end[i] if kind == WRITE else t.start[i]
                 if kind == WRITE and at > t.end[i]:
@@ -85,7 +85,7 @@ def _walk(first: int, at: int, s: Streams, k: Costs, t: Times, issue: int):  # t
                 n += 1
                 at = low
                 continue
-            what = MEETING if kind == SYNC else (FLAGS if kind == SET or kind == WAIT or kind == BARRIER else ISSUE)
+            what = MEETING if kind == SYNC else (FLAGS if kind in (SET, WAIT, BARRIER) else ISSUE)
             j = t.cause_end[i]
             if t.why_end[i] == BY_MEETING:
                 i, stage = j, 2  # the last core at SyncAll has the same end
@@ -126,7 +126,7 @@ def _walk(first: int, at: int, s: Streams, k: Costs, t: Times, issue: int):  # t
                 work = MTE3_WORK
             elif kind == READ:
                 work = MTE2_WORK
-            elif kind == SET or kind == WAIT or kind == BARRIER:
+            elif kind in (SET, WAIT, BARRIER):
                 work = FLAGS
             stage = 1
             alone = min(at - t.start[i], k.nominal[i])
@@ -188,10 +188,10 @@ def _floor(core, tile, flag, s: Streams, k: Costs, r: Rates, cores: int) -> int:
                 p = s.pipe[i]
                 if kind == WAIT:
                     event = flag[i] // 8
-                    if event == MTE2_V or event == MTE2_MTE3 or event == V_MTE3:
+                    if event in (MTE2_V, MTE2_MTE3, V_MTE3):
                         source = 1 if event == V_MTE3 else 2
                         ready[p] = max(ready[p], ready[source])
-                elif kind == VECTOR or kind == READ or kind == WRITE:
+                elif kind in (VECTOR, READ, WRITE):
                     ready[p] += k.nominal[i]
                     longest = max(longest, ready[p])
             if not met:
@@ -281,7 +281,7 @@ REMEDIES = {
     "MTE2": "larger copies, or more cores to copy in parallel",
     "MTE3": "larger copies out",
     "bandwidth": "HBM is shared out: move fewer bytes or keep them in L2",
-    "write drain": "the core waits for its writes: more output buffers",
+    "write drain": "HBM is shared out and reads go first: move fewer bytes or keep them in L2",
     "flag": "fewer flags and barriers",
     "SyncAll": "avoid the meeting: fewer cores per channel",
     "wait": "look at the path",
@@ -293,12 +293,14 @@ def _advice(timeline: Timeline, path: CriticalPath) -> str:
     by_kind = path.by_kind()
     if not by_kind:
         return "nothing ran"
-    memory = by_kind.get("MTE2", 0) + by_kind.get("bandwidth", 0)
-    kind = next(iter(by_kind))
-    length = by_kind[kind]
-    name = kind
-    if kind in ("MTE2", "bandwidth"):
-        name, length = "MTE2", memory
+    groups = {"MTE2": ("MTE2",), "HBM": ("bandwidth", "write drain")}
+    name, kind = max(
+        ((g, k) for g, members in groups.items() for k in members), key=lambda pair: by_kind.get(pair[1], 0)
+    )
+    length = sum(by_kind.get(k, 0) for k in (*groups["MTE2"], *groups["HBM"]))
+    first = next(iter(by_kind))
+    if first not in (*groups["MTE2"], *groups["HBM"]):
+        name, kind, length = first, first, by_kind[first]
     cores, used = timeline.run.product.vector_cores, timeline.run.blocks
     idle = f"; {cores - used} of {cores} cores idle" if used < cores else ""
     return f"{name}-bound: {100 * length / path.makespan:.0f} % of the path{idle}; first: {REMEDIES[kind]}"

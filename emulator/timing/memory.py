@@ -26,7 +26,8 @@ EPS = 1e-3
 class Fluid(NamedTuple):
     """Two ports per core (MTE2, MTE3): state, class, event, start of a pending copy, work left, cap and rate in
     work per ps. Per core: work handed over and passed on so far, the rate of that, and the queue of handed-over
-    writes: ``queue[base + head .. base + tail]`` with the work handed over when each was, ``position``."""
+    writes: ``queue[base + head .. base + tail]`` with the work handed over when each was, ``position``.
+    """
 
     state: NDArray[np.int64]
     kind: NDArray[np.int64]
@@ -58,7 +59,7 @@ def new_fluid(writes: NDArray[np.int64]) -> Fluid:
     )  # fmt: skip
 
 
-@njit
+@njit(forceinline=True)
 def _level(f: Fluid, kind: int, total: float, count: int, lowest: float) -> float:
     """The rate above which no copy of the class goes, so that together they take ``total`` at most."""
     if count == 0 or lowest * count >= total:
@@ -121,7 +122,7 @@ def set_rates(f: Fluid, r: Rates, now: int) -> int:
     return _set_drains(f, drain, backlog, waiting, full, now, soonest)
 
 
-@njit
+@njit(forceinline=True)
 def _set_drains(f: Fluid, drain: float, backlog: float, waiting: int, full: float, now: int, soonest: float) -> int:
     """Share ``drain`` among the cores whose writes wait; the rest of `set_rates`."""
     share = drain / max(waiting, 1)
@@ -147,7 +148,7 @@ def _set_drains(f: Fluid, drain: float, backlog: float, waiting: int, full: floa
     return NEVER if soonest >= float(NEVER) else now + int(np.ceil(soonest))
 
 
-@njit
+@njit(forceinline=True)
 def flow(f: Fluid, span: int) -> None:
     """Let ``span`` ps pass."""
     for k in range(len(f.state)):
@@ -160,7 +161,7 @@ def flow(f: Fluid, span: int) -> None:
         f.drained[c] = min(f.drained[c] + f.drain[c] * span, f.posted[c])
 
 
-@njit
+@njit(forceinline=True)
 def start_due(f: Fluid, now: int) -> None:
     """Copies whose start has come begin to move."""
     for k in range(len(f.state)):

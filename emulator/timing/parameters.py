@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any, get_args
 
 from emulator.errors import EmulatorError, explain
@@ -85,7 +84,7 @@ class TimingParameters:
                 allowed = "a whole number, at least 1"
                 raise EmulatorError(explain(f"set {name}", got=value, allowed=allowed, remedy="pass such a value"))
             out[name] = replace(out[name], value=float(value), kind="assumed", source="what-if")
-        return TimingParameters(self.product, MappingProxyType(out))
+        return TimingParameters(self.product, out)
 
 
 def parse_changes(texts: Iterable[str]) -> dict[str, float]:
@@ -123,7 +122,7 @@ def timing_parameters(product: Product, changes: Mapping[str, float] | None = No
         out[name] = Parameter(
             name=name, value=float(getattr(product, name)), unit=unit, kind=source.kind, source=source.text
         )
-    parameters = TimingParameters(product.name, MappingProxyType(out))
+    parameters = TimingParameters(product.name, out)
     return parameters.replace(changes) if changes else parameters
 
 

@@ -41,7 +41,8 @@ before it on its pipe; a flag; room in the queue; an earlier result; the last co
 class Times(NamedTuple):
     """Per event, ps: issue (scalar unit), start, end (on the pipe), done (result there). ``why``/``cause``: of its
     start; ``why_end``/``cause_end``: of its end where that waited; ``why_issue``/``cause_issue``: of its issue.
-    ``cores``: (cores, 2) start and end of each core."""
+    ``cores``: (cores, 2) start and end of each core.
+    """
 
     issue: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -73,7 +74,7 @@ def _new_times(n: int, cores: int) -> Times:
     )  # fmt: skip
 
 
-@njit
+@njit(forceinline=True)
 def _finish(st, t: Times, i: int, p: int, end: int, done: int) -> None:  # type: ignore[no-untyped-def]
     """Event i of pipe p has its end and result."""
     t.end[i], t.done[i] = end, done
@@ -81,7 +82,7 @@ def _finish(st, t: Times, i: int, p: int, end: int, done: int) -> None:  # type:
         st[DONE_AT + p], st[LAST + p] = done, i
 
 
-@njit
+@njit(forceinline=True)
 def _idle(c: int, st, f: Fluid, s: Streams, t: Times) -> bool:  # type: ignore[no-untyped-def]
     """Whether all that core c issued has its result."""
     for p in range(PIPE_V, PIPES):
@@ -93,7 +94,7 @@ def _idle(c: int, st, f: Fluid, s: Streams, t: Times) -> bool:  # type: ignore[n
     return f.state[2 * c] == FREE and f.state[2 * c + 1] == FREE
 
 
-@njit
+@njit(forceinline=True)
 def _scalar(c: int, st, f: Fluid, s: Streams, k: Costs, r: Rates, t: Times) -> bool:  # type: ignore[no-untyped-def]
     """Issue what can be issued; returns whether anything was."""
     moved = False
@@ -147,7 +148,7 @@ def _scalar(c: int, st, f: Fluid, s: Streams, k: Costs, r: Rates, t: Times) -> b
     return moved
 
 
-@njit
+@njit(forceinline=True)
 def _begin(c: int, st, i: int, p: int, at: int, f: Fluid, k: Costs, t: Times) -> None:  # type: ignore[no-untyped-def]
     """Start event i on its pipe at ``at``."""
     t.start[i] = at
@@ -167,7 +168,7 @@ def _begin(c: int, st, i: int, p: int, at: int, f: Fluid, k: Costs, t: Times) ->
         f.cap[port] = k.work[i] / k.nominal[i]
 
 
-@njit
+@njit(forceinline=True)
 def _synchronise(st, i: int, p: int, at: int, s: Streams, k: Costs, t: Times) -> bool:  # type: ignore[no-untyped-def]
     """A flag or barrier at the head of pipe p; returns False when it cannot be decided yet."""
     last = st[LAST + p]
@@ -202,7 +203,7 @@ def _synchronise(st, i: int, p: int, at: int, s: Streams, k: Costs, t: Times) ->
     return True
 
 
-@njit
+@njit(forceinline=True)
 def _pipe(c: int, p: int, st, f: Fluid, s: Streams, k: Costs, r: Rates, t: Times) -> bool:  # type: ignore[no-untyped-def]
     """Start what pipe p can start; returns whether anything was."""
     moved = False
@@ -238,7 +239,7 @@ def _advance(c: int, st, f: Fluid, s: Streams, k: Costs, r: Rates, t: Times) -> 
             moved = _pipe(c, p, st, f, s, k, r, t) or moved
 
 
-@njit
+@njit(forceinline=True)
 def _meet(st, cores: int, s: Streams, r: Rates, t: Times) -> bool:  # type: ignore[no-untyped-def]
     """Let all cores go on when all are at SyncAll."""
     latest = 0
@@ -257,7 +258,7 @@ def _meet(st, cores: int, s: Streams, r: Rates, t: Times) -> bool:  # type: igno
     return True
 
 
-@njit
+@njit(forceinline=True)
 def _acknowledge(c: int, st, i: int, now: int, s: Streams, t: Times) -> None:  # type: ignore[no-untyped-def]
     """Memory has write i: it is done, and so are the flags right behind it."""
     t.done[i] = now

@@ -17,7 +17,8 @@ PIPES = 4
 
 class Streams(NamedTuple):
     """``first[c] .. first[c + 1]``: events of core c. ``items[base[c, p] : base[c, p + 1]]``: those of its pipe p,
-    in program order; ``slot``: an event's place there; ``match``: the SetFlag of a WaitFlag (-1: none)."""
+    in program order; ``slot``: an event's place there; ``match``: the SetFlag of a WaitFlag (-1: none).
+    """
 
     first: NDArray[np.int64]
     base: NDArray[np.int64]

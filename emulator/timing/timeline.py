@@ -33,8 +33,6 @@ class Timeline:
     """Arguments taken to be in L2 when the kernel starts."""
     drains: bool
     """Whether writes go on to HBM: True when the run's tensors do not all fit in L2."""
-    repeated: float = 1.0
-    """How many times longer the real run is than the one simulated (see ``studies.large_runs``)."""
 
     @property
     def core_start(self) -> NDArray[np.int64]:
@@ -68,11 +66,13 @@ def time_run(
     parameters: TimingParameters | None = None,
     changes: Mapping[str, float] | None = None,
     resident: Iterable[str] = (),
+    drains: bool | None = None,
 ) -> Timeline:
     """Start and end of every event of ``run``, which must have been launched with ``events=True``.
 
     parameters: by default the product's; changes: what-if values by name (``{"hbm_gbps": 1200}``); resident:
-    arguments of the kernel that are in L2 at its start. Raises EmulatorError when there are no events, a name is
+    arguments of the kernel that are in L2 at its start; drains: whether writes go on to HBM, by default when the
+    run's tensors are together larger than L2. Raises EmulatorError when there are no events, a name is
     unknown, or the events wait for each other for ever.
     """
     if run.events is None:
@@ -86,7 +86,8 @@ def time_run(
         raise EmulatorError(f"resident: got {', '.join(unknown)}; allowed: {', '.join(run.gm)}; name arguments")
     r = rates_of(p, run.product.npu_arch, run.blocks)
     ranges = np.array([(run.gm[n][0], sum(run.gm[n])) for n in names], np.int64).reshape(-1, 2)
-    drains = sum(size for _, size in run.gm.values()) > run.product.l2_bytes
+    if drains is None:
+        drains = sum(size for _, size in run.gm.values()) > run.product.l2_bytes
     events = run.events
     costs = event_costs(events, r, vector_table(p), ranges, drains)
     streams = make_streams(events["core"], events["pipe"], events["flag"], costs.kind, run.blocks)
