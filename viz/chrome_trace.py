@@ -30,6 +30,16 @@ def core_name(npu_arch: int, block: int) -> str:
     return f"core{block}" if npu_arch == 1001 else f"core{block // 2}.veccore{block % 2}"
 
 
+def pid_of(core: int) -> int:
+    """Process number of a core; 0 means something else to Perfetto."""
+    return core + 1
+
+
+def tid_of(core: int, lane: int) -> int:
+    """Thread number of a pipe: different on every core, and no process number of the same core."""
+    return 10 * pid_of(core) + lane
+
+
 def _us(ns: int) -> str:
     """Nanoseconds as microseconds, exactly."""
     return f"{ns // 1000}.{ns % 1000:03d}"
@@ -40,11 +50,12 @@ def trace_lines(steps: Sequence[tuple[str, Timeline]]) -> Iterator[str]:
     cores = max(t.run.blocks for _, t in steps)
     arch = steps[0][1].run.product.npu_arch
     for core in range(cores):
-        yield _meta("process_name", core, 0, name=core_name(arch, core))
-        yield _meta("process_sort_index", core, 0, sort_index=core)
+        pid = pid_of(core)
+        yield _meta("process_name", pid, 0, name=core_name(arch, core))
+        yield _meta("process_sort_index", pid, 0, sort_index=core)
         for lane in LANES:
-            yield _meta("thread_name", core, int(lane), name=lane.name)
-            yield _meta("thread_sort_index", core, int(lane), sort_index=int(lane))
+            yield _meta("thread_name", pid, tid_of(core, lane), name=lane.name)
+            yield _meta("thread_sort_index", pid, tid_of(core, lane), sort_index=int(lane))
     yield _meta("process_name", COUNTER_PID, 0, name="MTE Throughput")
     rows: list[tuple[int, int, int, str]] = []
     offset = flow = 0
@@ -80,7 +91,7 @@ def _slices(step: str, timeline: Timeline, offset: int, flow: int, rows: list[tu
     for i, e in enumerate(events):
         kind, lane, core = int(costs.kind[i]), int(streams.pipe[i]), int(e["core"])
         row = INSTRUCTIONS[int(e["opcode"])]
-        where = f'"pid":{core},"tid":{lane}'
+        where = f'"pid":{pid_of(core)},"tid":{tid_of(core, lane)}'
         at = int(start[i])
         if kind in SLICES:
             name = {WAIT: "WAIT_FLAG", BARRIER: "BAR", SYNC: "SyncAll"}.get(kind, row.ascend_c)
@@ -105,7 +116,8 @@ def _slices(step: str, timeline: Timeline, offset: int, flow: int, rows: list[tu
         elif kind == SET and i in waited:
             flow += 1
             wait = waited[i]
-            other = f'"pid":{int(events["core"][wait])},"tid":{int(streams.pipe[wait])}'
+            there = int(events["core"][wait])
+            other = f'"pid":{pid_of(there)},"tid":{tid_of(there, int(streams.pipe[wait]))}'
             flag = HardEvent(int(e["flag"]) // 8).name
             base = f'"name":"{flag}","cat":"SET_FLAG","id":{flow}'
             fired = int(times.done[i]) // 1000 + offset

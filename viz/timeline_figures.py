@@ -74,10 +74,8 @@ def gantt(steps: Steps, *, title: str = "When each core works", notes: Sequence[
     cores = max(t.run.product.vector_cores if i == 0 else t.run.blocks for i, t in enumerate(timelines))
     cores = max([cores, *(t.run.blocks for t in timelines)])
     row = min(0.4, max(0.1, 6.0 / cores))
+    lines = [timelines[0].run.product.label, *notes, *idle_lines(steps)]
     idle = [c for c in range(cores) if all(c in utilisation(t).idle_cores or c >= t.run.blocks for t in timelines)]
-    lines = [timelines[0].run.product.label, *notes]
-    if idle:
-        lines.append(f"{len(idle)} of {cores} cores idle: {ranges(idle)}")
     figure, head = _figure(11, 1.75 + row * cores + 0.16 * len(lines), title, lines)
     axes = _axes(figure, head, bottom=0.75)
     total = sum(t.makespan for t in timelines) / PS_PER_US
@@ -106,6 +104,19 @@ def gantt(steps: Steps, *, title: str = "When each core works", notes: Sequence[
     if handles:
         figure.legend(handles=handles, loc="lower center", ncol=len(handles), fontsize=8, frameon=False)
     return figure
+
+
+def idle_lines(steps: Steps) -> list[str]:
+    """One line on the cores each launch leaves idle; launches that leave the same ones share it."""
+    groups: dict[str, list[str]] = {}
+    for name, t in steps:
+        idle = utilisation(t).idle_cores
+        cores = max(t.run.product.vector_cores, t.run.blocks)
+        text = f"{len(idle)} of {cores} cores idle: {ranges(idle)}" if idle else f"all {cores} cores at work"
+        groups.setdefault(text, []).append(name)
+    if len(groups) == 1:
+        return list(groups)
+    return ["; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items())]
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -144,18 +155,21 @@ def utilisation_heatmap(steps: Steps, *, title: str = "How busy each pipe of eac
         u = utilisation(t)
         for p in range(4):
             share[p, : t.run.blocks] += 100 * u.busy(p) / total
-    idle = int((share.sum(axis=0) == 0).sum())
-    lines = [timelines[0].run.product.label, f"{len(timelines)} launches, {total / PS_PER_US:.1f} µs"]
-    lines.append(f"{idle} of {cores} cores idle" if idle else f"all {cores} cores at work")
-    figure, head = _figure(10, 3.3, title, lines)
+    lines = [
+        timelines[0].run.product.label,
+        f"{len(timelines)} launches, {total / PS_PER_US:.1f} µs",
+        *idle_lines(steps),
+    ]
+    figure, head = _figure(10, 2.8 + 0.155 * len(lines), title, lines)
     axes = _axes(figure, head, right=0.9)
-    image = axes.imshow(share, aspect="auto", cmap="cividis", vmin=0, vmax=100, interpolation="nearest")
+    top = min(100.0, 10 * np.ceil(share.max() / 10 + 1e-9))
+    image = axes.imshow(share, aspect="auto", cmap="cividis", vmin=0, vmax=top, interpolation="nearest")
     axes.set_yticks(range(4), [p.name for p in Pipe if p is not Pipe.ALL])
     axes.set_xlabel("core (block)", fontsize=8)
     if cores <= 8:
         for p in range(4):
             for c in range(cores):
-                ink = "black" if share[p, c] > 55 else "white"
+                ink = "black" if share[p, c] > 0.55 * top else "white"
                 axes.text(c, p, f"{share[p, c]:.0f}", ha="center", va="center", fontsize=8, color=ink)
     bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.015)
     bar.set_label("% of the time busy", fontsize=8)

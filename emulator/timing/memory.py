@@ -21,6 +21,8 @@ HBM_READ, L2_COPY, HBM_WRITE = range(3)
 NEVER = 1 << 62
 EPS = 1e-3
 """Bytes that count as none."""
+CAUGHT_UP = 1.0
+"""Bytes a core may be behind and still count as passing its write on as it arrives."""
 
 
 class Fluid(NamedTuple):
@@ -84,64 +86,78 @@ def _level(f: Fluid, kind: int, total: float, count: int, lowest: float) -> floa
 @njit
 def set_rates(f: Fluid, r: Rates, now: int) -> int:
     """Set the rates from ``now`` on; returns when they change next, or NEVER."""
-    count, lowest, wanted = np.zeros(3, np.int64), np.full(3, 1e300), np.zeros(3)
+    reads, hits, writes = 0, 0, 0
+    least_read, least_hit, least_write = 1e300, 1e300, 1e300
+    wanted_reads, wanted_writes = 0.0, 0.0
     soonest = float(NEVER)
     for k in range(len(f.state)):
         if f.state[k] == MOVING:
-            kind = f.kind[k]
-            count[kind] += 1
-            lowest[kind] = min(lowest[kind], f.cap[k])
-            wanted[kind] += f.cap[k]
+            cap = f.cap[k]
+            if f.kind[k] == HBM_READ:
+                reads += 1
+                least_read = min(least_read, cap)
+                wanted_reads += cap
+            elif f.kind[k] == HBM_WRITE:
+                writes += 1
+                least_write = min(least_write, cap)
+                wanted_writes += cap
+            else:
+                hits += 1
+                least_hit = min(least_hit, cap)
         elif f.state[k] == PENDING:
             soonest = min(soonest, float(f.start[k] - now))
-    backlog, waiting = 0.0, 0
+    backlog = 0.0
     for c in range(len(f.posted)):
-        if f.posted[c] - f.drained[c] > EPS:
-            backlog += f.posted[c] - f.drained[c]
-            waiting += 1
+        backlog += f.posted[c] - f.drained[c]
     full = r.write_buffer * r.write_weight
-    forced = count[HBM_WRITE] > 0 and backlog >= full - 1.0
-    for_writes = min(r.forced_share * r.hbm, wanted[HBM_WRITE]) if forced else 0.0
-    level = np.full(3, 1e300)
-    level[L2_COPY] = _level(f, L2_COPY, r.l2, count[L2_COPY], lowest[L2_COPY])
-    level[HBM_READ] = _level(f, HBM_READ, r.hbm - for_writes, count[HBM_READ], lowest[HBM_READ])
-    reads = 0.0
-    for k in range(len(f.state)):
-        if f.state[k] == MOVING and f.kind[k] == HBM_READ:
-            reads += min(f.cap[k], level[HBM_READ])
-    drain = r.hbm - reads
+    forced = writes > 0 and backlog >= full - 1.0
+    for_writes = min(r.forced_share * r.hbm, wanted_writes) if forced else 0.0
+    for_reads = r.hbm - for_writes
+    hit_level = _level(f, L2_COPY, r.l2, hits, least_hit)
+    read_level, write_level = 1e300, 1e300
+    used = wanted_reads
+    if wanted_reads > for_reads:
+        read_level = _level(f, HBM_READ, for_reads, reads, least_read)
+        used = for_reads
+    drain = r.hbm - used
     if drain < 1e-9 * r.hbm:
         drain = 0.0
     if forced:
-        level[HBM_WRITE] = _level(f, HBM_WRITE, drain, count[HBM_WRITE], lowest[HBM_WRITE])
+        write_level = _level(f, HBM_WRITE, drain, writes, least_write)
     for k in range(len(f.state)):
         if f.state[k] == MOVING:
-            f.rate[k] = min(f.cap[k], level[f.kind[k]])
+            kind = f.kind[k]
+            level = read_level if kind == HBM_READ else (write_level if kind == HBM_WRITE else hit_level)
+            f.rate[k] = min(f.cap[k], level)
             if f.rate[k] > 0:
                 soonest = min(soonest, f.left[k] / f.rate[k])
-    return _set_drains(f, drain, backlog, waiting, full, now, soonest)
+    return _set_drains(f, drain, backlog, full, now, soonest)
 
 
 @njit(forceinline=True)
-def _set_drains(f: Fluid, drain: float, backlog: float, waiting: int, full: float, now: int, soonest: float) -> int:
-    """Share ``drain`` among the cores whose writes wait; the rest of `set_rates`."""
-    share = drain / max(waiting, 1)
+def _set_drains(f: Fluid, drain: float, backlog: float, full: float, now: int, soonest: float) -> int:
+    """Share ``drain`` among the cores whose writes wait or arrive; the rest of `set_rates`."""
+    sharers = 0
+    for c in range(len(f.posted)):
+        port = 2 * c + 1
+        if f.posted[c] - f.drained[c] > EPS or (f.state[port] == MOVING and f.kind[port] == HBM_WRITE):
+            sharers += 1
+    share = drain / max(sharers, 1)
     inflow, outflow = 0.0, 0.0
-    spare = drain if waiting == 0 else 0.0
     for c in range(len(f.posted)):
         port = 2 * c + 1
         arriving = f.rate[port] if f.state[port] == MOVING and f.kind[port] == HBM_WRITE else 0.0
         inflow += arriving
         waits = f.posted[c] - f.drained[c]
-        if waits > EPS:
+        f.drain[c] = 0.0
+        if arriving > 0 and waits <= CAUGHT_UP:
+            f.drain[c] = min(arriving, share)
+        elif waits > EPS and share > 0:
             f.drain[c] = share
             if share > arriving:
                 soonest = min(soonest, waits / (share - arriving))
-            if f.head[c] < f.tail[c] and share > 0:
+            if f.head[c] < f.tail[c]:
                 soonest = min(soonest, max(f.position[f.head[c]] - f.drained[c], 0.0) / share)
-        else:
-            f.drain[c] = min(arriving, spare)
-            spare -= f.drain[c]
         outflow += f.drain[c]
     if inflow > outflow * (1 + 1e-9) and backlog < full - 1.0:
         soonest = min(soonest, (full - backlog) / (inflow - outflow))

@@ -10,7 +10,7 @@ from emulator.errors import EmulatorError
 from emulator.timing import utilisation
 from studies.timed import timed_operator
 from viz import timeline_figures as figures
-from viz.chrome_trace import core_name, trace_json
+from viz.chrome_trace import core_name, tid_of, trace_json
 from viz.msprof_csv import msprof_tables
 from viz.time_commands import parameter_text, register
 
@@ -73,14 +73,8 @@ def test_trace_and_csv_agree_on_busy_times(run):
         rows = msprof_tables(step.name, step.timeline)["PipeUtilization.csv"]
         for lane, column in ((1, "aiv_vec_time(us)"), (2, "aiv_mte2_time(us)"), (3, "aiv_mte3_time(us)")):
             for block, row in enumerate(rows[1:]):
-                slices = [
-                    e["dur"]
-                    for e in events
-                    if e["ph"] == "X"
-                    and e["pid"] == block
-                    and e["tid"] == lane
-                    and e["name"] not in ("WAIT_FLAG", "BAR")
-                ]
+                mine = [e for e in events if e["ph"] == "X" and e["tid"] == tid_of(block, lane)]
+                slices = [e["dur"] for e in mine if e["name"] not in ("WAIT_FLAG", "BAR")]
                 assert sum(slices) == pytest.approx(float(row[rows[0].index(column)]), abs=0.001 * (len(slices) + 1))
 
 
