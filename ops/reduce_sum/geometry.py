@@ -44,6 +44,8 @@ class Geometry(NamedTuple):
     result_bytes: int
     slot: int
     """Elements of one slot of the cache tree."""
+    buffers: int
+    """Pairs of input buffers in use: 2, or 1 when copies shall not overlap the sums (time only, not values)."""
 
 
 class Piece(NamedTuple):
@@ -55,8 +57,11 @@ class Piece(NamedTuple):
     length: int
 
 
-def make_geometry(tiling: Tiling) -> Geometry:
-    """The geometry of a tiling with something to reduce (patterns AR, ARA, ARAR)."""
+def make_geometry(tiling: Tiling, *, double_buffer: bool = True) -> Geometry:
+    """The geometry of a tiling with something to reduce (patterns AR, ARA, ARAR).
+
+    double_buffer: whether copies of the next leaf may overlap the sums of this one, as the vendor has it.
+    """
     shape, unit_a, unit_r = tiling.canonical.shape, tiling.unit_a, tiling.unit_r
     n = {"AR": 1, "ARA": shape[1], "ARAR": shape[1]}[tiling.canonical.pattern]
     c = shape[2] if len(shape) > 2 else shape[0]
@@ -88,6 +93,7 @@ def make_geometry(tiling: Tiling) -> Geometry:
         basic_bytes=tiling.basic_block,
         result_bytes=tiling.result_block,
         slot=ceil_to(ceil_to(a_step, BLOCK_ELEMENTS), 256 // ELEMENT_BYTES),
+        buffers=2 if double_buffer else 1,
     )
 
 

@@ -264,10 +264,10 @@ def reduce_sum(core: Core, x: GlobalTensor, out: GlobalTensor, workspace: Global
         lanes = -(-channels // 8) * 8
         for i in range(pos):
             set_tile(core, a_tile * g.r_tiles + first_r + i)
-            ping = loads % 2
+            ping = loads % g.buffers
             in_a = in_a1 if ping else in_a0
             in_b = in_b1 if ping else in_b0
-            if loads >= 2:
+            if loads >= g.buffers:
                 wait_flag(core, V_MTE2, ping)
             valid_b = g.k
             piece_a = piece_of(g, first_r + i)
@@ -319,8 +319,8 @@ def reduce_sum(core: Core, x: GlobalTensor, out: GlobalTensor, workspace: Global
             data_copy_pad_out(core, out, c0, result, row)
         set_flag(core, MTE3_V, pong)
         stores += 1
-    for k in range(max(loads - 2, 0), loads):
-        wait_flag(core, V_MTE2, k % 2)
+    for k in range(max(loads - g.buffers, 0), loads):
+        wait_flag(core, V_MTE2, k % g.buffers)
     for k in range(max(stores - 2, 0), stores):
         wait_flag(core, MTE3_V, k % 2)
 
