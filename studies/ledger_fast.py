@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from emulator import formats
 from emulator.jit import njit
-from ops.reduce_sum.fused import BLOCK, LANE_CHUNK, MAX_SLOTS, REG, SERIAL_BELOW
+from ops.reduce_sum.fused_kernels import BLOCK, MAX_SLOTS, REG
 from ops.reduce_sum.geometry import Geometry, Piece, bisection, piece_of, power_below, trailing_ones
 from ops.reduce_sum.order import PLAN_LEVELS
 from ops.reduce_sum.plan import ReducePlan
@@ -31,6 +31,10 @@ from studies.ledger_adds import BAD, EXACT_PRODUCT, HIGH, LOW, WIDE, add, add_ro
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 PAIRING, IN_TILE, LANES, CACHE, COMBINE, PRODUCT = range(6)
+LANE_CHUNK = 128
+"""Columns of a [rows, lanes] tile handled at a time."""
+SERIAL_BELOW = 200_000
+"""Elements below which threads are not started."""
 ROWS = 6
 """Rows of an accumulator: PLAN_LEVELS, then the products."""
 

@@ -12,8 +12,6 @@ from typing import Annotated
 
 import typer
 
-from ops.c_api.library import BuildError, build, c_compiler, compile_and_link_flags, cxx_compiler
-
 BAD_INPUT = 2
 C_SUFFIXES = (".c",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".C", ".c++")
@@ -32,6 +30,8 @@ def c_build(
     out: Annotated[Path | None, typer.Option(help="Folder to fill; by default the user's cache folder.")] = None,
 ) -> None:
     """Build the C library: headers and libascendcl, libopapi, libnnopbase for host programs in C and C++."""
+    from ops.c_api.library import BuildError, build
+
     try:
         built = build(out)
     except BuildError as error:
@@ -41,6 +41,8 @@ def c_build(
 
 def c_flags() -> None:
     """Print what to pass to the compiler: g++ host.cpp $(aicore c-flags) -o host."""
+    from ops.c_api.library import BuildError, build, compile_and_link_flags
+
     try:
         typer.echo(shlex.join(compile_and_link_flags(build())))
     except BuildError as error:
@@ -56,6 +58,8 @@ def c_run(
     CXX, CXXFLAGS, CC and CFLAGS choose the compiler and its options; AICORE_PRODUCT, AICORE_ENGINE and AICORE_EVENTS
     steer the emulator.
     """
+    from ops.c_api.library import BuildError
+
     try:
         status = run(source, arguments or [])
     except (BuildError, _Stop) as error:
@@ -64,6 +68,8 @@ def c_run(
 
 
 def _compile_command(source: Path) -> list[str]:
+    from ops.c_api.library import c_compiler, cxx_compiler
+
     if not source.is_file():
         raise _Stop(f"{source}: no such file; name a .c or .cpp file")
     if source.suffix in C_SUFFIXES:
@@ -78,6 +84,8 @@ def run(source: Path, arguments: list[str]) -> int:
 
     128 + the signal's number for a program that a signal ended, as shells say it.
     """
+    from ops.c_api.library import build, compile_and_link_flags
+
     command = _compile_command(source)
     flags = compile_and_link_flags(build())
     with tempfile.TemporaryDirectory(prefix="aicore-c-run-") as folder:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viz import c_commands, error_commands, time_commands
 from viz.options import check_figure, parse_count, parse_shape, refuse, resolve_product
 from viz.output import note, print_json, printing, save_figure
 from viz.progress import LateProgress, Stopwatch
@@ -292,6 +293,10 @@ def tree(
 
         with printing() as out:
             print_tree(out, grown, chip, text=small)
+
+
+for _commands in (c_commands, error_commands, time_commands):
+    _commands.register(app)
 
 
 def main(arguments: list[str] | None = None) -> int:

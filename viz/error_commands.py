@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from emulator.errors import EmulatorError, explain
+from viz.options import refuse
 
 OUTPUT_NAMES = ("sum_dy", "sum_dy_xmu", "grad_weight", "grad_bias")
 QUICK: dict[str, Any] = {"count": 4096, "channels": 8}
@@ -47,15 +47,15 @@ def _masters(path: Path | None) -> dict[str, Any] | None:
         with np.load(path, allow_pickle=False) as archive:
             return {k: archive[k] for k in ("grad_out", "input") if k in archive}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        text = explain(
+        refused = refuse(
             "--master", got=str(path), allowed="an .npz with grad_out and input in float64", remedy="check it"
         )
-        raise EmulatorError(text) from error
+        raise refused from error
 
 
 def _choose(value: str, allowed: tuple[str, ...], what: str) -> str:
     if value not in allowed:
-        raise EmulatorError(explain(what, got=value, allowed=", ".join(allowed), remedy="choose one of these"))
+        raise refuse(what, got=value, allowed=", ".join(allowed), remedy="choose one of these")
     return value
 
 
@@ -65,8 +65,8 @@ def _folder(path: Path | None) -> Path | None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            text = explain("--out", got=str(path), allowed="a folder that can be written", remedy="choose another")
-            raise EmulatorError(text) from error
+            refused = refuse("--out", got=str(path), allowed="a folder that can be written", remedy="choose another")
+            raise refused from error
     return path
 
 
@@ -123,7 +123,7 @@ def error(
     ledger = error_ledger(*data, product=chip, algorithm=name, out_dtype=out_dtype, master=masters, source=source)
     if channel is not None and channel >= ledger.channels:
         allowed = f"0 to {ledger.channels - 1}"
-        raise EmulatorError(explain("--channel", got=channel, allowed=allowed, remedy="choose a channel of axis 1"))
+        raise refuse("--channel", got=channel, allowed=allowed, remedy="choose a channel of axis 1")
     per_channel = max(operands.input.size // ledger.channels, 1)
     step = max(1, -(-per_channel * ledger.channels // STUDY_ELEMENTS))
     study = None
@@ -179,7 +179,7 @@ def reveal(
     _choose(what, ("operator", "numpy"), "WHAT")
     parts = shape.lower().split("x")
     if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) < 10**7 for p in parts):
-        raise EmulatorError(explain("--shape", got=shape, allowed="NxS as 8x8", remedy="write two whole numbers"))
+        raise refuse("--shape", got=shape, allowed="NxS as 8x8", remedy="write two whole numbers")
     rows, columns = (int(p) for p in parts)
     chip = products.get(products.DEFAULT_PRODUCT if product is None else product)
     rule: Any = contract(algorithm)
@@ -200,7 +200,7 @@ def reveal(
     if against is not None:
         other = contract(against)
         if other.order == "none":
-            raise EmulatorError(explain("--against", got=against, allowed="a contract that adds", remedy="not exact"))
+            raise refuse("--against", got=against, allowed="a contract that adds", remedy="not exact")
         plan = ops.plan_reduce_sum((rows, channels, columns), product=chip)
         record["against"] = against
         record["comparison"] = first_difference(tree, tree_of_order(orders_of(other, plan)[0]))
