@@ -1,0 +1,95 @@
+"""C source of the shared library, made from the headers with cffi."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ops.c_api.prototypes import HEADERS, IN_C, Function, functions, type_declarations
+
+MODULE = "aicore_c_api"
+"""Name of the module that cffi makes inside the interpreter."""
+
+START = Path(__file__).resolve().parent / "src" / "start.c"
+
+INIT_CODE = f"""
+from {MODULE} import ffi, lib
+try:
+    from ops.c_api import bridge
+    bridge.connect(ffi, lib)
+except BaseException as error:
+    lib.aicore_fail(f"{{type(error).__name__}}: {{error}}".encode()[:4000])
+"""
+"""What the library runs once in the interpreter. A failure is kept for aclGetRecentErrMsg."""
+
+INTERNAL = """
+extern "Python" int aicore_py_ready(void);
+extern "Python" size_t aicore_py_message(char *text, size_t size);
+void aicore_fail(const char *text);
+void aicore_note(const char *text);
+int64_t *aicore_new_int64(uint64_t count);
+"""
+"""Between the C and the Python side only; ``src/start.c`` uses them."""
+
+
+def in_python() -> tuple[Function, ...]:
+    """The functions that Python answers."""
+    return tuple(f for f in functions() if f.name not in IN_C)
+
+
+def _failed(function: Function) -> str:
+    """What the function returns when there is no interpreter."""
+    if function.returns_status:
+        return "ACL_ERROR_RT_INTERNAL_ERROR" if function.result == "aclError" else "ACLNN_ERR_INNER"
+    return "NULL" if "*" in function.result else "0"
+
+
+def _space(ctype: str) -> str:
+    return ctype if ctype.endswith("*") else f"{ctype} "
+
+
+def _wrapper(function: Function) -> str:
+    names = ", ".join(p.name for p in function.parameters)
+    return (
+        f"{_space(function.result)}{function.name}({function.arguments})\n{{\n"
+        f"    return aicore_start() ? py_{function.name}({names}) : {_failed(function)};\n}}\n"
+    )
+
+
+def c_source(python: str, paths: list[str]) -> str:
+    """The whole C file.
+
+    python: path of the interpreter to start, that of a venv included. paths: folders to append to ``sys.path``
+    when they are not on it.
+    """
+    import cffi
+
+    ffi = cffi.FFI()
+    answered = in_python()
+    externs = "".join(f'extern "Python" {_space(f.result)}py_{f.name}({f.arguments});\n' for f in answered)
+    ffi.cdef(type_declarations() + "\n" + INTERNAL + externs)
+    ffi.embedding_api("")
+    ffi.embedding_init_code(INIT_CODE)
+    search = f"import sys; sys.path += [p for p in {paths!r} if p not in sys.path]"
+    preamble = "\n".join(
+        [
+            *(f'#include "{header}"' for header in HEADERS),
+            f"#define AICORE_PYTHON {json.dumps(python, ensure_ascii=False)}",
+            f"#define AICORE_SEARCH {json.dumps(search, ensure_ascii=False)}",
+            START.read_text(encoding="utf-8"),
+            *(f"static {_space(f.result)}py_{f.name}({f.arguments});" for f in answered),
+            *(_wrapper(f) for f in answered),
+        ]
+    )
+    ffi.set_source(MODULE, preamble)
+    return _emit(ffi)
+
+
+def _emit(ffi: object) -> str:
+    """The text that cffi would write to a file."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="aicore-c-") as folder:
+        path = Path(folder) / "library.c"
+        ffi.emit_c_code(str(path))  # type: ignore[attr-defined]
+        return path.read_text(encoding="utf-8")
