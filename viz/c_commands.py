@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ops.c_api import BuildError, build, compile_and_link_flags
-from ops.c_api.build import c_compiler, cxx_compiler
+from ops.c_api.library import c_compiler, cxx_compiler
 
 BAD_INPUT = 2
 C_SUFFIXES = (".c",)
@@ -83,7 +83,7 @@ def run(source: Path, arguments: list[str]) -> int:
     flags = compile_and_link_flags(build())
     with tempfile.TemporaryDirectory(prefix="aicore-c-run-") as folder:
         program = Path(folder) / source.stem
-        compiled = subprocess.run([*command, str(source), *flags, "-pthread", "-o", str(program)])
+        compiled = subprocess.run([*command, str(source), *flags, "-pthread", "-lm", "-o", str(program)])
         if compiled.returncode:
             raise _Stop(f"{source}: {command[0]} cannot compile it (status {compiled.returncode}); see its messages above")
         status = subprocess.run([str(program), *arguments]).returncode

@@ -4,12 +4,12 @@
     the functions of the headers; the headers are the one place where they are declared.
 ``generate``
     C source of the library: one cffi function into Python and one exported wrapper for each of them.
-``build``
+``library``
     compiles it once, into the user's cache folder, and lays out ``include`` and ``lib64`` as an SDK does.
 ``bridge``
     the Python side, inside the interpreter that the library starts.
 """
 
-from ops.c_api.build import BuildError, Installation, build, compile_and_link_flags
+from ops.c_api.library import BuildError, Installation, build, compile_and_link_flags
 
 __all__ = ["BuildError", "Installation", "build", "compile_and_link_flags"]

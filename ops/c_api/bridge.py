@@ -1,6 +1,6 @@
 """The Python side of the shared library: every C function is answered by its twin in ``ops.acl`` or ``ops.aclnn``.
 
-A twin takes the inputs in C order (pointers and handles as ints, arrays as tuples) and returns a status, or a
+A twin takes the inputs in C order (pointers and handles as ints) and returns a status, or a
 status and the results for the out-parameters. Nothing here raises into C: what goes wrong becomes a status and the
 text of aclGetRecentErrMsg.
 """
@@ -16,9 +16,6 @@ from ops.acl.errors import set_err_msg
 from ops.acl.status import AclError, AclnnStatus, RtError
 from ops.c_api.generate import in_python
 from ops.c_api.prototypes import Function, Parameter
-
-MAX_ARRAY = 64
-"""Longest array that is read from a program; a longer one can only be a wrong count."""
 
 
 class _Refused(Exception):
@@ -39,14 +36,6 @@ def _twin(function: Function) -> Callable[..., Any]:
     if twin is None:
         raise NotImplementedError(f"{function.name}: declared in the headers, but neither in ops.acl nor ops.aclnn")
     return twin
-
-
-def _count_of(function: Function, index: int) -> int:
-    """Index of the parameter that says how long the array at ``index`` is: its own, or the one before (stride)."""
-    following = function.parameters[index + 1]
-    if following.role == "count":
-        return index + 1
-    return next(i for i in range(index, -1, -1) if function.parameters[i].role == "count")
 
 
 class Connection:
@@ -108,43 +97,24 @@ class Connection:
             return lambda args: int(ffi.cast("uintptr_t", args[index]))
         if parameter.role == "text":
             return lambda args: os.fsdecode(ffi.string(args[index])) if args[index] != ffi.NULL else None
-        if parameter.role == "array":
-            count = _count_of(function, index)
-            return lambda args: self._array(parameter, args[index], args[count])
         return None
 
-    def _array(self, parameter: Parameter, pointer: Any, count: int) -> tuple[int, ...] | None:
-        if pointer == self.ffi.NULL:
-            return None
-        if count > MAX_ARRAY:
-            raise _Refused(
-                AclnnStatus.ACLNN_ERR_PARAM_INVALID,
-                f"{parameter.name}: got {count} dimensions; allowed: at most {MAX_ARRAY}; pass the number of dimensions",
-            )
-        return tuple(self.ffi.unpack(pointer, count))
-
     def _write(self, outs: Sequence[tuple[int, Parameter]], args: Sequence[Any], values: Sequence[Any]) -> None:
-        """Put the results where the program wants them; an array fills two places."""
-        remaining = iter(values)
-        length = 0
-        for i, parameter in outs:
+        """Put the results where the program wants them."""
+        for (i, parameter), value in zip(outs, values, strict=True):
             place = args[i]
             if parameter.role == "out_array":
-                numbers = tuple(next(remaining))
-                length = len(numbers)
-                place[0] = self.lib.aicore_new_int64(length)
-                place[0][0:length] = numbers
-            elif parameter.role == "out_count":
-                place[0] = length
+                place[0] = self.lib.aicore_new_int64(len(value))
+                place[0][0 : len(value)] = value
             else:
-                place[0] = self.ffi.cast(self.ffi.typeof(place).item, int(next(remaining)))
+                place[0] = self.ffi.cast(self.ffi.typeof(place).item, int(value))
 
     def _result(self, function: Function) -> Callable[[Any], Any]:
         """From what the twin of a function without out-parameters returns to C."""
         if function.result == "const char *":
             return self._text
         if "*" in function.result:
-            return lambda value: self.ffi.cast(function.result, value or 0)
+            return lambda value: self.ffi.cast(function.result, int(value or 0))
         return int
 
     def _text(self, text: str | None) -> Any:

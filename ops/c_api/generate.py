@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
+
+from cffi import FFI
+from cffi.recompiler import make_c_source
 
 from ops.c_api.prototypes import HEADERS, IN_C, Function, functions, type_declarations
 
@@ -62,9 +66,7 @@ def c_source(python: str, paths: list[str]) -> str:
     python: path of the interpreter to start, that of a venv included. paths: folders to append to ``sys.path``
     when they are not on it.
     """
-    import cffi
-
-    ffi = cffi.FFI()
+    ffi = FFI()
     answered = in_python()
     externs = "".join(f'extern "Python" {_space(f.result)}py_{f.name}({f.arguments});\n' for f in answered)
     ffi.cdef(type_declarations() + "\n" + INTERNAL + externs)
@@ -82,14 +84,7 @@ def c_source(python: str, paths: list[str]) -> str:
         ]
     )
     ffi.set_source(MODULE, preamble)
-    return _emit(ffi)
-
-
-def _emit(ffi: object) -> str:
-    """The text that cffi would write to a file."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="aicore-c-") as folder:
         path = Path(folder) / "library.c"
-        ffi.emit_c_code(str(path))  # type: ignore[attr-defined]
+        make_c_source(ffi, MODULE, preamble, str(path))
         return path.read_text(encoding="utf-8")

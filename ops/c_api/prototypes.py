@@ -30,10 +30,9 @@ HEADERS = (
 IN_C = frozenset({"aclFloat16ToFloat", "aclFloatToFloat16", "aclGetRecentErrMsg"})
 """Functions written in C (``src/start.c``): they work without an interpreter."""
 
-Role = Literal["value", "address", "text", "array", "count", "out", "out_array", "out_count"]
+Role = Literal["value", "address", "text", "out", "out_array"]
 """What a parameter is to Python: ``value`` a number, ``address`` a pointer or handle as an int, ``text`` a C string,
-``array`` int64_t values as many as the ``count`` beside it says, ``out`` a place for one result, ``out_array`` and
-``out_count`` places for a new array and its length."""
+``out`` a place for one result, ``out_array`` a place for a new array of int64_t."""
 
 STATUS_TYPES = ("aclError", "aclnnStatus")
 HANDLES = ("aclrtStream", "aclrtContext", "aclrtEvent")
@@ -74,19 +73,15 @@ def _without_comments(text: str) -> str:
     return re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 
-def _role(name: str, ctype: str) -> Role:
+def _role(ctype: str) -> Role:
     if ctype in HANDLES:
         return "address"
     if "*" not in ctype:
-        return "count" if name in ("viewDimsNum", "storageDimsNum") else "value"
+        return "value"
     if ctype == "const char *":
         return "text"
-    if ctype == "const int64_t *":
-        return "array"
     if ctype == "int64_t **":
         return "out_array"
-    if ctype == "uint64_t *" and name.endswith("Num"):
-        return "out_count"
     if ctype.startswith("const ") or ctype in ("void *", "aclTensor *", "aclOpExecutor *"):
         return "address"
     return "out"
@@ -97,7 +92,7 @@ def _parameter(text: str) -> Parameter:
     if match is None:
         raise ValueError(f"parameter {text!r}: got no name; allowed: a type and a name")
     ctype = " ".join(match[1].split())
-    return Parameter(name=match[2], type=ctype, role=_role(match[2], ctype))
+    return Parameter(name=match[2], type=ctype, role=_role(ctype))
 
 
 @cache

@@ -17,6 +17,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import cffi
+
 from emulator.errors import EmulatorError
 from emulator.jit import PACKAGE_ROOT, cache_dir
 from ops.c_api.generate import START, c_source
@@ -138,13 +140,13 @@ def _compile(source: str, target: Path, libpython: LibPython) -> None:
         raise BuildError(f"{command[0]}: cannot compile the library: {lines[0] if lines else 'no message'}")
 
 
-def _lay_out(root: Path, source: str, libpython: LibPython) -> None:
+def _lay_out(root: Path, libpython: LibPython) -> None:
     """Fill ``root``; a file that is already there is replaced in one step."""
     libraries = root / "lib64"
     libraries.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=libraries) as name:
         folder = Path(name)
-        _compile(source, folder / LIBRARY, libpython)
+        _compile(c_source(sys.executable, _search_paths()), folder / LIBRARY, libpython)
         os.replace(folder / LIBRARY, libraries / LIBRARY)
         for alias in ALIASES:
             os.symlink(LIBRARY, folder / alias)
@@ -156,10 +158,12 @@ def _lay_out(root: Path, source: str, libpython: LibPython) -> None:
             os.replace(folder / "header", target)
 
 
-def _key(source: str, libpython: LibPython) -> str:
+def _key(libpython: LibPython) -> str:
+    """Digest of everything the library is made from."""
+    sources = [START, Path(__file__), *(Path(__file__).parent.glob("*.py")), *(INCLUDE / h for h in HEADERS)]
     parts = [
-        source, sys.version, str(libpython), " ".join(c_compiler()), str(bool(site.ENABLE_USER_SITE)),
-        START.read_text(encoding="utf-8"), *((INCLUDE / h).read_text(encoding="utf-8") for h in HEADERS),
+        sys.executable, *_search_paths(), sys.version, cffi.__version__, str(libpython), *c_compiler(),
+        str(bool(site.ENABLE_USER_SITE)), *(path.read_text(encoding="utf-8") for path in sorted(set(sources))),
     ]  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
@@ -170,29 +174,28 @@ def build(out: Path | None = None) -> Installation:
     Raises BuildError when there is no compiler, no Python headers, no libpython, or no folder to write to.
     """
     libpython = find_libpython()
-    source = c_source(sys.executable, _search_paths())
     try:
         if out is not None:
             root = out.resolve()
-            _lay_out(root, source, libpython)
+            _lay_out(root, libpython)
             return Installation(root=root, libpython=libpython)
-        cache = cache_dir()
+        cache = cache_dir("emulator")
         if cache is None:
             raise BuildError("cache folder: cannot be written; set AICORE_CACHE_DIR, or name a folder with --out")
-        root = Path(cache).parents[1] / "c_api" / _key(source, libpython)
+        root = Path(cache).parents[1] / "c_api" / _key(libpython)
         if not (root / "lib64" / LIBRARY).exists():
-            _build_aside(root, source, libpython)
+            _build_aside(root, libpython)
         return Installation(root=root, libpython=libpython)
     except OSError as error:
         raise BuildError(f"{out or 'cache folder'}: {error.strerror}: {error.filename}") from None
 
 
-def _build_aside(root: Path, source: str, libpython: LibPython) -> None:
+def _build_aside(root: Path, libpython: LibPython) -> None:
     """Build in a folder beside ``root`` and rename it; the first of two processes that do so wins."""
     root.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f"{root.name}-", dir=root.parent))
     try:
-        _lay_out(aside, source, libpython)
+        _lay_out(aside, libpython)
         aside.chmod(0o755)
         try:
             aside.rename(root)
