@@ -85,7 +85,9 @@ def run(source: Path, arguments: list[str]) -> int:
         program = Path(folder) / source.stem
         compiled = subprocess.run([*command, str(source), *flags, "-pthread", "-lm", "-o", str(program)])
         if compiled.returncode:
-            raise _Stop(f"{source}: {command[0]} cannot compile it (status {compiled.returncode}); see its messages above")
+            raise _Stop(
+                f"{source}: {command[0]} cannot compile it (status {compiled.returncode}); see its messages above"
+            )
         status = subprocess.run([str(program), *arguments]).returncode
     if status < 0:
         typer.echo(f"aicore: {source}: ended by {signal.Signals(-status).name}", err=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,6 @@ import pytest
 from ops.c_api import BuildError, Installation, build, compile_and_link_flags
 from ops.c_api.library import c_compiler, cxx_compiler
 
-ROOT = Path(__file__).resolve().parents[3]
-PROGRAMS = Path(__file__).resolve().parent / "programs"
-EXAMPLES = ROOT / "examples"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 RUN_SECONDS = 600
 
@@ -34,12 +32,13 @@ def built(compilers) -> Installation:
     return build()
 
 
-@pytest.fixture
-def compile_program(compilers, built, tmp_path) -> Compile:
-    """Compile a source file with the flags a user gets; the path of the program."""
+@pytest.fixture(scope="session")
+def compile_program(compilers, built, tmp_path_factory) -> Compile:
+    """Compile a source file, once, with the flags a user gets; the path of the program."""
 
+    @cache
     def compile_(source: Path, *options: str, library: Installation = built) -> Path:
-        program = tmp_path / f"{source.stem}-program"
+        program = tmp_path_factory.mktemp("program") / source.stem
         compiler = compilers[0] if source.suffix == ".c" else compilers[1]
         flags = compile_and_link_flags(library)
         command = [*compiler, *WARNINGS, *options, str(source), *flags, "-pthread", "-lm", "-o", str(program)]

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+
 from ops import acl
 from ops.acl import status, types
 from ops.c_api import prototypes
@@ -42,7 +43,8 @@ def test_every_header_compiles_alone_and_twice(compilers, language):
 def test_enumerators_have_the_values_of_ops_acl(compilers, language):
     names = enumerators()
     assert len(names) > 200
-    asserts = [f'{"static_assert" if "++" in language else "_Static_assert"}({n} == {v}, "{n}");' for n, v in names.items()]
+    keyword = "static_assert" if "++" in language else "_Static_assert"
+    asserts = [f'{keyword}({name} == {value}, "{name}");' for name, value in names.items()]
     includes = [f'#include "{header}"' for header in HEADERS]
     done = syntax_check(compilers, language, "\n".join([*includes, *asserts]) + "\n")
     assert done.returncode == 0, done.stderr
@@ -57,8 +59,8 @@ def test_a_wrong_value_is_found(compilers):
 def test_published_values():
     """Some of each kind, written down here once more (ascend_facts 7)."""
     published = {
-        "ACL_DT_UNDEFINED": -1, "ACL_FLOAT": 0, "ACL_FLOAT16": 1, "ACL_INT32": 3, "ACL_BF16": 27, "ACL_FLOAT8_E4M3FN": 36,
-        "ACL_FORMAT_ND": 2, "ACL_FRACTAL_Z_3D": 33, "ACL_FORMAT_NCL": 47, "ACL_FORMAT_FRACTAL_NZ_C0_8": 54,
+        "ACL_DT_UNDEFINED": -1, "ACL_FLOAT": 0, "ACL_FLOAT16": 1, "ACL_INT32": 3, "ACL_BF16": 27,
+        "ACL_FLOAT8_E4M3FN": 36, "ACL_FORMAT_ND": 2, "ACL_FRACTAL_Z_3D": 33, "ACL_FORMAT_NCL": 47, "ACL_FORMAT_FRACTAL_NZ_C0_8": 54,
         "ACL_MEMCPY_DEVICE_TO_HOST": 2, "ACL_MEM_MALLOC_HUGE_FIRST": 0, "ACL_MEM_TYPE_HIGH_BAND_WIDTH": 0x1000,
         "ACL_SUCCESS": 0, "ACL_ERROR_INVALID_PARAM": 100000, "ACL_ERROR_RT_CONTEXT_NULL": 107002,
         "ACL_ERROR_RT_VECTOR_CORE_EXCEPTION": 507035, "ACLNN_ERR_PARAM_NULLPTR": 161001,

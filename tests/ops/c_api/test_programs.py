@@ -1,14 +1,19 @@
 """C and C++ host programs, compiled as a user compiles them and run in an environment that knows of no venv."""
 
-import json
+import os
 import re
 import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ops.c_api import build, compile_and_link_flags
+from ops.c_api import build
 
-from .conftest import EXAMPLES, PROGRAMS, clean_environment
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 RESULTS = [7, 8, 21, 30, 21, 30, 7, 8]
 """What the operator's published example prints."""
@@ -40,12 +45,13 @@ def test_unknown_product_is_a_status(compile_program, run_program):
 
 
 def test_events_are_written(compile_program, run_program, tmp_path):
-    path = tmp_path / "events.json"
-    done = run_program(
-        compile_program(PROGRAMS / "plain.cpp"), AICORE_ENGINE="instruction", AICORE_EVENTS=str(path)
-    )
+    path = tmp_path / "events.npz"
+    done = run_program(compile_program(PROGRAMS / "plain.cpp"), AICORE_EVENTS=str(path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert path.stat().st_size > 0
+    assert printed(done.stdout) == RESULTS
+    with np.load(path) as events:
+        assert events["shape"].tolist() == [4, 2]
+        assert len(events["events_0"]) > 0
 
 
 def test_statuses_and_messages_reach_c(compile_program, run_program):
@@ -63,11 +69,25 @@ def test_fp16_example_finds_a_wrong_result(compile_program, run_program, tmp_pat
     """With the strides of a contiguous view, the example must end with 1."""
     text = (EXAMPLES / "batch_norm_reduce_backward_fp16.cpp").read_text(encoding="utf-8")
     wrong = tmp_path / "wrong.cpp"
-    wrong.write_text(text.replace("ACL_FLOAT16, full, transposed, channelsLast)", "ACL_FLOAT16, full, contiguous, full)"))
+    wrong.write_text(
+        text.replace("ACL_FLOAT16, full, transposed, channelsLast)", "ACL_FLOAT16, full, contiguous, full)")
+    )
     assert wrong.read_text(encoding="utf-8") != text
     done = run_program(compile_program(wrong))
     assert done.returncode == 1
     assert "expected" in done.stderr
+
+
+def test_fp16_example_in_python():
+    example = EXAMPLES / "batch_norm_reduce_backward_fp16.py"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("all results are right\n")
 
 
 def test_threads_example(compile_program, run_program):
