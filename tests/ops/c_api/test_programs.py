@@ -54,6 +54,30 @@ def test_events_are_written(compile_program, run_program, tmp_path):
         assert len(events["events_0"]) > 0
 
 
+def test_the_environment_does_not_misdirect_the_interpreter(compile_program, run_program):
+    """PYTHONHOME and PYTHONPATH may belong to another Python."""
+    program = compile_program(PROGRAMS / "first_message.c")
+    done = run_program(program, PYTHONHOME="/nowhere", PYTHONPATH="/nowhere", VIRTUAL_ENV="/nowhere")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 no message\n", "")
+
+
+def test_inside_a_python_process(built):
+    """A Python that loads the library keeps being the only interpreter."""
+    text = (
+        "import ctypes, sys\n"
+        "lib = ctypes.CDLL(sys.argv[1])\n"
+        "assert lib.aclInit(None) == 0 and lib.aclInit(None) == 100002\n"
+        "from ops import acl\n"
+        "assert acl.aclInit(None) == 100002, 'the same runtime'\n"
+        "lib.aclGetRecentErrMsg.restype = ctypes.c_char_p\n"
+        "assert b'aclInit' in lib.aclGetRecentErrMsg()\n"
+    )
+    library = built.library_folder / "libopapi.so"
+    command = [sys.executable, "-W", "error", "-c", text, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_statuses_and_messages_reach_c(compile_program, run_program):
     done = run_program(compile_program(PROGRAMS / "statuses.c", "-std=c11"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 wrong\n", "")
