@@ -90,7 +90,8 @@ def run(source: Path, arguments: list[str]) -> int:
             )
         status = subprocess.run([str(program), *arguments]).returncode
     if status < 0:
-        typer.echo(f"aicore: {source}: ended by {signal.Signals(-status).name}", err=True)
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        typer.echo(f"aicore: {source}: ended by {name}", err=True)
         return 128 - status
     return status
 

@@ -18,12 +18,7 @@ from ops.c_api.generate import in_python
 from ops.c_api.prototypes import Function, Parameter
 
 
-class _Refused(Exception):
-    """An argument that cannot be handed on; carries the status."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+NULL_RESULT = "got a null pointer; allowed: where to put the result; pass the address of a variable"
 
 
 def _is_aclnn(function: Function) -> bool:
@@ -71,7 +66,8 @@ class Connection:
             try:
                 for i, parameter in outs:
                     if args[i] == self.ffi.NULL:
-                        raise _Refused(null, f"{parameter.name}: got a null pointer; allowed: where to put the result")
+                        set_err_msg(function.name, null, f"{parameter.name}: {NULL_RESULT}")
+                        return int(null)
                 returned = twin(*[read(args) for read in inputs])
                 if not outs:
                     return result(returned)
@@ -79,9 +75,6 @@ class Connection:
                 if status == 0:
                     self._write(outs, args, values)
                 return int(status)
-            except _Refused as refused:
-                set_err_msg(function.name, refused.status, str(refused))  # type: ignore[arg-type]
-                return int(refused.status) if function.returns_status else failure
             except BaseException as error:
                 self.lib.aicore_note(f"{function.name}: {type(error).__name__}: {error}".encode(errors="replace"))
                 return failure

@@ -63,8 +63,8 @@ def _wrapper(function: Function) -> str:
 def c_source(python: str, paths: list[str]) -> str:
     """The whole C file.
 
-    python: path of the interpreter to start, that of a venv included. paths: folders to append to ``sys.path``
-    when they are not on it.
+    python: path of the interpreter to start, that of a venv included. paths: folders that ``sys.path`` gets when
+    they are not on it: the first one at its beginning, for it holds this package, the others at its end.
     """
     ffi = FFI()
     answered = in_python()
@@ -72,7 +72,11 @@ def c_source(python: str, paths: list[str]) -> str:
     ffi.cdef(type_declarations() + "\n" + INTERNAL + externs)
     ffi.embedding_api("")
     ffi.embedding_init_code(INIT_CODE)
-    search = f"import sys; sys.path += [p for p in {paths!r} if p not in sys.path]"
+    # One expression: the host program may be Python itself, and its __main__ is to stay as it is.
+    search = (
+        "(lambda path, first, rest: path.__setitem__(slice(None), [p for p in first if p not in path] + path"
+        f" + [p for p in rest if p not in path]))(__import__('sys').path, {paths[:1]!r}, {paths[1:]!r})"
+    )
     preamble = "\n".join(
         [
             *(f'#include "{header}"' for header in HEADERS),

@@ -132,7 +132,9 @@ def _compile(source: str, target: Path, libpython: LibPython) -> None:
         f"-Wl,-soname,{LIBRARY}", *libpython.library_flags, "-ldl",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=COMPILE_SECONDS)
+        done = subprocess.run(
+            command, input=source, capture_output=True, encoding="utf-8", errors="replace", timeout=COMPILE_SECONDS
+        )
     except subprocess.TimeoutExpired:
         raise BuildError(f"{command[0]}: not done after {COMPILE_SECONDS} s; try again") from None
     if done.returncode:

@@ -66,7 +66,9 @@ def test_inside_a_python_process(built):
     text = (
         "import ctypes, sys\n"
         "lib = ctypes.CDLL(sys.argv[1])\n"
+        "names = set(globals())\n"
         "assert lib.aclInit(None) == 0 and lib.aclInit(None) == 100002\n"
+        "assert set(globals()) == names | {'names'}, 'its __main__ is untouched'\n"
         "from ops import acl\n"
         "assert acl.aclInit(None) == 100002, 'the same runtime'\n"
         "lib.aclGetRecentErrMsg.restype = ctypes.c_char_p\n"
