@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ops.c_api import BuildError, build, compile_and_link_flags
-from ops.c_api.library import c_compiler, cxx_compiler
+from ops.c_api.library import BuildError, build, c_compiler, compile_and_link_flags, cxx_compiler
 
 BAD_INPUT = 2
 C_SUFFIXES = (".c",)

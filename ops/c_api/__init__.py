@@ -8,8 +8,6 @@
     compiles it once, into the user's cache folder, and lays out ``include`` and ``lib64`` as an SDK does.
 ``bridge``
     the Python side, inside the interpreter that the library starts.
+
+Nothing is imported here: what runs inside a host program has no use for a C parser.
 """
-
-from ops.c_api.library import BuildError, Installation, build, compile_and_link_flags
-
-__all__ = ["BuildError", "Installation", "build", "compile_and_link_flags"]

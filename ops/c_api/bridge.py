@@ -14,9 +14,7 @@ from typing import Any
 from ops import acl, aclnn
 from ops.acl.errors import set_err_msg
 from ops.acl.status import AclError, AclnnStatus, RtError
-from ops.c_api.generate import in_python
-from ops.c_api.prototypes import Function, Parameter
-
+from ops.c_api.prototypes import Function, Parameter, in_python
 
 NULL_RESULT = "got a null pointer; allowed: where to put the result; pass the address of a variable"
 

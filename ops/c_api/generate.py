@@ -9,7 +9,7 @@ from pathlib import Path
 from cffi import FFI
 from cffi.recompiler import make_c_source
 
-from ops.c_api.prototypes import HEADERS, IN_C, Function, functions, type_declarations
+from ops.c_api.prototypes import HEADERS, Function, in_python, type_declarations
 
 MODULE = "aicore_c_api"
 """Name of the module that cffi makes inside the interpreter."""
@@ -34,11 +34,6 @@ void aicore_note(const char *text);
 int64_t *aicore_new_int64(uint64_t count);
 """
 """Between the C and the Python side only; ``src/start.c`` uses them."""
-
-
-def in_python() -> tuple[Function, ...]:
-    """The functions that Python answers."""
-    return tuple(f for f in functions() if f.name not in IN_C)
 
 
 def _failed(function: Function) -> str:

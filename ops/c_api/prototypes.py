@@ -107,6 +107,11 @@ def functions() -> tuple[Function, ...]:
     return tuple(found)
 
 
+def in_python() -> tuple[Function, ...]:
+    """The functions that Python answers."""
+    return tuple(f for f in functions() if f.name not in IN_C)
+
+
 @cache
 def constants() -> dict[str, int]:
     """Every status code and enumerator of the headers with its value."""

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.c_api import BuildError
-from ops.c_api.library import ALIASES, LIBRARY, c_compiler, cxx_compiler
+from ops.c_api.library import ALIASES, LIBRARY, BuildError, c_compiler, cxx_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "import typer; from viz.c_commands import register; app = typer.Typer(); register(app); app(prog_name='aicore')"

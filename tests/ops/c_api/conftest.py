@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.c_api import BuildError, Installation, build, compile_and_link_flags
-from ops.c_api.library import c_compiler, cxx_compiler
+from ops.c_api.library import BuildError, Installation, build, c_compiler, compile_and_link_flags, cxx_compiler
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 RUN_SECONDS = 600
