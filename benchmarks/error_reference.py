@@ -29,10 +29,8 @@ def cancellation() -> None:
     """|mean| / sigma, N = 25088, fp32: error of gradWeight, cann against centred."""
     for p in cancellation_study().points:
         cann, centred = p.error["cann"], p.error["centred"]
-        print(
         ratio, bound = cann / centred, p.condition * 2**-24
         print(f"{p.ratio:<8g} cann {cann:.1e}  centred {centred:.1e}  ratio {ratio:<7.3g} kappa*u {bound:.1e}")
-        )
 
 
 def growth() -> None:

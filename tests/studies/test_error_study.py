@@ -116,7 +116,7 @@ def test_growth_keeps_the_theory():
 
 @pytest.mark.slow
 def test_reference_slopes():
-    study = growth_study(trials=10)
+    study = growth_study(trials=20)
     assert study.slope("recursive") == pytest.approx(0.5, abs=0.1)
     flat = [p.error for p in study.points if p.order == "pairwise"]
     assert max(flat) < 2 * min(flat)
