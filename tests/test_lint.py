@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from emulator.jit import UNCOMPILED
+
 ROOT = Path(__file__).resolve().parents[1]
 
 MAY_IMPORT = {
@@ -173,6 +175,16 @@ def test_the_sources_are_found():
 def test_project_keeps_the_rule(rule):
     findings = [finding for source in sources() for finding in rule(source)]
     assert not findings, "\n" + "\n".join(f"{f.path}:{f.line}: {f.text}" for f in findings)
+
+
+def test_folders_outside_the_cache_key_compile_nothing():
+    """emulator.jit leaves these folders out of the key of the compiled code, so no kernel may come from them."""
+    outside = [s for s in sources() if s.path.startswith(UNCOMPILED)]
+    assert {f"{Path(s.path).parent}/" for s in outside} >= set(UNCOMPILED)
+    compiled = [s for s in sources() if any(module == "emulator.jit" for _, module, _ in imports(s))]
+    assert compiled and not set(outside) & set(compiled)
+    for source in compiled:
+        assert not [m for _, m, _ in imports(source) if f"{m.replace('.', '/')}/".startswith(UNCOMPILED)], source.path
 
 
 def test_exceptions_have_a_file_and_a_reason():
