@@ -29,11 +29,8 @@ def same(got: np.ndarray, want: np.ndarray) -> bool:
     bits = np.dtype(f"u{got.itemsize}")
     with np.errstate(invalid="ignore"):  # signalling NaN
         nan, got_nan = np.isnan(want), np.isnan(got)
-    return (
-        got.dtype == want.dtype
-        and np.array_equal(got_nan, nan)
-        and np.array_equal(got.view(bits)[~nan], want.view(bits)[~nan])
-    )
+    return got.dtype == want.dtype and np.array_equal(got_nan, nan) and np.array_equal(
+        got.view(bits)[~nan], want.view(bits)[~nan])
 
 
 # ---- oracles: numbers one at a time with fractions; arrays with float64, which holds all values used here
@@ -124,27 +121,9 @@ def hard_cases(dtype: np.dtype) -> np.ndarray:
     with np.errstate(over="ignore"):
         single = finite.astype(np.float32)
         positive = neighbours(single[np.isfinite(single) & (single == finite)])
-    patterns = np.array(
-        [
-            0,
-            1,
-            2,
-            0x7FFFFF,
-            0x800000,
-            0x33000000,
-            0x33000001,
-            0x477FFFFF,
-            0x47800000,
-            0x47FFFFFF,
-            0x7F7FFFFF,
-            0x7F800000,
-            0x7F800001,
-            0x7FBFFFFF,
-            0x7FC00000,
-            0x7FFFFFFF,
-        ],
-        np.uint32,
-    )
+    patterns = np.array([0, 1, 2, 0x7FFFFF, 0x800000, 0x33000000, 0x33000001, 0x477FFFFF, 0x47800000,
+                         0x47FFFFFF, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FBFFFFF, 0x7FC00000, 0x7FFFFFFF],
+                        np.uint32)
     random = np.random.default_rng(3).integers(0, 1 << 31, 20000, np.uint32)
     positive = np.concatenate([positive, patterns.view(np.float32), random.view(np.float32)])
     return np.concatenate([positive, -positive])
@@ -153,14 +132,11 @@ def hard_cases(dtype: np.dtype) -> np.ndarray:
 # ---- records ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("names", "name"),
-    [
-        (["float16", "fp16", "half", np.float16, HALF, formats.FLOAT16], "float16"),
-        (["bfloat16", "bf16", ml_dtypes.bfloat16, BF16], "bfloat16"),
-        (["float32", "fp32", "float", np.float32, np.dtype("f4")], "float32"),
-    ],
-)
+@pytest.mark.parametrize(("names", "name"), [
+    (["float16", "fp16", "half", np.float16, HALF, formats.FLOAT16], "float16"),
+    (["bfloat16", "bf16", ml_dtypes.bfloat16, BF16], "bfloat16"),
+    (["float32", "fp32", "float", np.float32, np.dtype("f4")], "float32"),
+])
 def test_get_names(names, name):
     assert {formats.get(n).name for n in names} == {name}
 
@@ -293,16 +269,9 @@ print(zlib.crc32(b"".join(a.tobytes() for a in out)))
 
 def test_same_bits_without_the_compiler():
     root = Path(formats.__file__).parents[1]
-    crc = [
-        subprocess.run(
-            [sys.executable, "-W", "error", "-c", SCRIPT],
-            cwd=root,
-            check=True,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"NUMBA_DISABLE_JIT": flag},
-        ).stdout
-        for flag in ("0", "1")
-    ]
+    crc = [subprocess.run([sys.executable, "-W", "error", "-c", SCRIPT], cwd=root, check=True,
+                          stdout=subprocess.PIPE, env=os.environ | {"NUMBA_DISABLE_JIT": flag}).stdout
+           for flag in ("0", "1")]
     assert crc[0] == crc[1] != b""
 
 

@@ -254,7 +254,9 @@ def test_products_are_frozen_hashable_and_survive_pickle_and_copy():
 
 def test_label():
     p = products.get("950")
-    assert p.label == ("Ascend950PR_9589 (Ascend 950PR, NpuArch 3510, 64 vector cores, UB 253952 B, fidelity: source)")
+    assert p.label == (
+        "Ascend950PR_9589 (Ascend 950PR, NpuArch 3510, 64 vector cores, UB 253952 B, fidelity: source)"
+    )
     assert p.replace(vector_cores=40, hbm_bytes=None, dtypes=["float32"]).label == (
         "Ascend950PR_9589 (Ascend 950PR, NpuArch 3510, 40 vector cores, UB 253952 B, fidelity: source, "
         "what-if: vector_cores 64 -> 40; hbm_bytes 137438953472 -> None; "
@@ -389,7 +391,10 @@ def test_a_soc_overrides_its_family():
     text = edit(
         text,
         '\n[[soc]]\nname = "Ascend910B2"',
-        ('\n[soc.sources.ub_bytes]\nkind = "measured"\ntext = "bench of <SoC>"\n\n[[soc]]\nname = "Ascend910B2"'),
+        (
+            '\n[soc.sources.ub_bytes]\nkind = "measured"\ntext = "bench of <SoC>"\n'
+            '\n[[soc]]\nname = "Ascend910B2"'
+        ),
     )
     b1, b2, *_ = parse_family(text, "a2")
     assert (b1.ub_bytes, b1.sources["ub_bytes"]) == (
