@@ -91,6 +91,7 @@ def timed_operator(
         steps.append(_timed_reduce(f"ReduceSum {name}", plan, double_buffer, changes, warm))
     steps.append(_timed_last(plan.channels, chip, changes))
     notes = [f"{chip.name}: addition order {chip.fidelity}; times are modelled, not measured"]
+    notes.append("fp32 launches only: the Cast kernels of half-width tensors are not in these times")
     if any(s.repeated for s in steps):
         some = ", ".join(f"{s.name} {s.simulated} of {s.tiles} tiles per core" for s in steps if s.repeated)
         notes.append(f"times come from repetition of identical tiles: {some}")

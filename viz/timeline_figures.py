@@ -91,7 +91,10 @@ def gantt(steps: Steps, *, title: str = "When each core works", notes: Sequence[
         _bars(t, offset, total / 3000 if many else 0.0, shapes)
         offset += span
     for name, polygons in shapes.items():
-        axes.add_collection(PolyCollection(polygons, facecolors=COLOURS[name], edgecolors="none"))
+        bars = PolyCollection(
+            polygons, facecolors=COLOURS[name], edgecolors="none", zorder=1 if name == "SyncAll" else 2
+        )
+        axes.add_collection(bars)
     for c in idle:
         axes.axhspan(c - 0.5, c + 0.5, color="#F4F4F4", zorder=-1)
     axes.set_xlim(0, total)
@@ -142,7 +145,7 @@ def _bars(t: Timeline, offset: float, gap: float, shapes: dict[str, list[list[tu
             for a, b in _merged(start[chosen[mine]], end[chosen[mine]], gap):
                 shapes[name].append([(a, low), (b, low), (b, high), (a, high)])
         for a, b in zip(start[kind[mine] == SYNC], end[kind[mine] == SYNC], strict=True):
-            shapes["SyncAll"].append([(a, c - 0.14), (b, c - 0.14), (b, c + 0.14), (a, c + 0.14)])
+            shapes["SyncAll"].append([(a, c - 0.06), (b, c - 0.06), (b, c + 0.06), (a, c + 0.06)])
 
 
 def utilisation_heatmap(steps: Steps, *, title: str = "How busy each pipe of each core is") -> Figure:

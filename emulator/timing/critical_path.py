@@ -242,35 +242,34 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     return CriticalPath(**{**path.__dict__, "advice": _advice(t, path)})
 
 
-def _parameter_kinds(timeline: Timeline) -> dict[str, str]:
-    """Segment kind to the kind of the parameter its length rests on most."""
-    p = timeline.parameters
-    return {
-        "launch": p.kind("launch_us_per_core") if timeline.run.blocks > 1 else p.kind("launch_us"),
-        "scalar": p.kind("issue_cycles"),
-        "MTE2": p.kind("mte2_fixed_cycles"),
-        "MTE3": p.kind("mte3_bytes_per_cycle"),
-        "bandwidth": p.kind("hbm_efficiency"),
-        "write drain": p.kind("hbm_write_weight"),
-        "flag": p.kind("flag_cycles"),
-        "SyncAll": p.kind("sync_all_us"),
-        "wait": "assumed",
-    }
+RESTS_ON = {
+    "launch": ("launch_us", "core_init_us"),
+    "scalar": ("issue_cycles",),
+    "MTE2": ("mte2_fixed_cycles", "ddr_bytes_per_cycle"),
+    "MTE2 from L2": ("mte2_l2_fixed_cycles", "l2_read_bytes_per_cycle"),
+    "MTE3": ("mte3_fixed_cycles", "mte3_bytes_per_cycle"),
+    "bandwidth": ("hbm_gbps", "hbm_efficiency", "hbm_copy_overhead_bytes", "hbm_write_weight"),
+    "write drain": ("hbm_gbps", "hbm_efficiency", "hbm_copy_overhead_bytes", "hbm_write_weight"),
+    "flag": ("flag_cycles",),
+    "SyncAll": ("sync_all_us",),
+    "wait": ("issue_cycles",),
+}
+"""Numbers the length of a segment rests on; one assumed among them makes it assumed."""
 
 
 def _assumed_share(timeline: Timeline, segments: list[Segment]) -> float:
-    events = timeline.run.events
+    events, p = timeline.run.events, timeline.parameters
     assert events is not None
-    kinds = _parameter_kinds(timeline)
-    opcode = events["opcode"]
     assumed = 0
     for s in segments:
+        names = RESTS_ON.get(s.kind, ())
         if s.kind == "VECTOR":
-            row = INSTRUCTIONS[int(opcode[s.event])]
-            kind = timeline.parameters.kind(f"{'add' if row.name == 'add_repeat' else row.name}_fixed_cycles")
-        else:
-            kind = kinds[s.kind]
-        assumed += (s.end - s.start) * (kind == "assumed")
+            row = INSTRUCTIONS[int(events["opcode"][s.event])]
+            op = "add" if row.name == "add_repeat" else row.name
+            names = (f"{op}_fixed_cycles", f"{op}_slope_cycles")
+        elif s.kind == "MTE2" and timeline.costs.in_l2[s.event]:
+            names = RESTS_ON["MTE2 from L2"]
+        assumed += (s.end - s.start) * any(p.kind(name) == "assumed" for name in names)
     return assumed / max(timeline.makespan, 1)
 
 

@@ -24,7 +24,6 @@ FROM_PRODUCT = (
     ("clock_mhz", "MHz"),
     ("ddr_bytes_per_cycle", "B per cycle and core, from HBM"),
     ("l2_read_bytes_per_cycle", "B per cycle and core, from L2"),
-    ("ub_bank_groups", "groups of UB banks"),
 )
 """Fields of the product the model reads as well, with their units."""
 
@@ -108,7 +107,7 @@ def timing_parameters(product: Product, changes: Mapping[str, float] | None = No
     data = _file(product.npu_arch)
     elsewhere = product.family not in data["measured_on"]
     for name, table in data.items():
-        if name in ("measured_on", "vector"):
+        if name in ("measured_on", "vector", "product"):
             continue
         own = table.get("soc", {}).get(product.name, {})
         row = {**{k: v for k, v in table.items() if k != "soc"}, **own}
@@ -118,10 +117,10 @@ def timing_parameters(product: Product, changes: Mapping[str, float] | None = No
             name = f"{op}_{part}_cycles"
             out[name] = _parameter(name, row[part], unit, row["kind"], row["source"], elsewhere)
     for name, unit in FROM_PRODUCT:
-        source = product.sources[name]
-        out[name] = Parameter(
-            name=name, value=float(getattr(product, name)), unit=unit, kind=source.kind, source=source.text
-        )
+        kind, text = product.sources[name].kind, product.sources[name].text
+        if name in data.get("product", {}) and text != "what-if" and not elsewhere:
+            kind, text = data["product"][name]["kind"], data["product"][name]["source"]
+        out[name] = Parameter(name=name, value=float(getattr(product, name)), unit=unit, kind=kind, source=text)
     parameters = TimingParameters(product.name, out)
     return parameters.replace(changes) if changes else parameters
 

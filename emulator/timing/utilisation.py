@@ -144,7 +144,8 @@ class Utilisation:
     flops: int
     """fp32 operations of all vector instructions."""
     peak_flops_per_s: float
-    hbm_bytes_per_s: float
+    memory_bytes_per_s: float
+    """Of HBM and L2 together, each by its share of the bytes moved."""
 
     def busy(self, pipe: int) -> NDArray[np.int64]:
         """(cores,) ps a pipe was busy: msprof's ``*_time``."""
@@ -169,7 +170,7 @@ class Utilisation:
     @property
     def roof_flops_per_s(self) -> float:
         """What the machine could reach at this intensity."""
-        return min(self.peak_flops_per_s, self.intensity * self.hbm_bytes_per_s)
+        return min(self.peak_flops_per_s, self.intensity * self.memory_bytes_per_s)
 
 
 def operations(events: NDArray[Any], kind: NDArray[np.int8]) -> int:
@@ -193,6 +194,7 @@ def utilisation(timeline: Timeline) -> Utilisation:
     busy = parts[:, PIPE_V:, : BANDWIDTH + 1].sum(axis=(1, 2))
     p = timeline.parameters
     copies = np.isin(costs.kind, (READ, WRITE))
+    share = float(events["bytes"][copies & (costs.in_l2 == 1)].sum()) / max(float(events["bytes"][copies].sum()), 1.0)
     addresses = np.where(events["pipe"] == PIPE_MTE2, events["src0"], events["dst"])[copies]
     touched = {n: size for n, (at, size) in run.gm.items() if ((addresses >= at) & (addresses < at + size)).any()}
     return Utilisation(
@@ -205,7 +207,7 @@ def utilisation(timeline: Timeline) -> Utilisation:
         idle_cores=tuple(idle),
         flops=operations(events, costs.kind),
         peak_flops_per_s=run.product.vector_cores * 64 * p["clock_mhz"] * 1e6,
-        hbm_bytes_per_s=p["hbm_gbps"] * 1e9,
+        memory_bytes_per_s=1e9 / (share / p["l2_gbps"] + (1 - share) / p["hbm_gbps"]),
     )
 
 

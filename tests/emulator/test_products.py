@@ -370,7 +370,7 @@ A2 = (FILES / "atlas_a2.toml").read_text(encoding="utf-8")
 
 
 def test_every_file_of_the_folder_is_read():
-    assert {f.name for f in FILES.glob("*.toml")} == {
+    assert {f.name for f in FILES.glob("*.toml") if not f.name.startswith("timing_")} == {
         "atlas_training.toml",
         "atlas_a2.toml",
         "atlas_a3.toml",

@@ -186,3 +186,18 @@ def test_less_bandwidth_takes_longer():
     want = PUBLISHED[3]
     run = add_run(A2, cores=48, copy_bytes=want.copy_bytes, buffers=1)
     assert time_run(run, changes={"hbm_gbps": 900}).makespan > 1.7 * time_run(run).makespan
+
+
+def test_no_time_exceeds_the_roofline_when_l2_serves_the_reads():
+    rows = streams.tile_rows(0, 0, 1, True, True, 32768, 8)
+    run = streams.make_run(rows, 1, gm_bytes=1 << 22)
+    for resident in ((), ("x",)):
+        u = utilisation(time_run(run, resident=resident))
+        assert u.attained_flops_per_s <= u.roof_flops_per_s
+
+
+def test_the_assumed_share_follows_the_kinds():
+    run = streams.make_run(streams.tile_rows(0, 0, 1, True, True, 32768, 8), 1)
+    measured = critical_path(time_run(run)).assumed_share
+    changed = critical_path(time_run(run, changes={"mte2_fixed_cycles": 94, "launch_us": 0.46})).assumed_share
+    assert measured < changed <= 1
