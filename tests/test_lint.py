@@ -30,7 +30,12 @@ SILENT = {"emulator", "ops", "studies"}
 
 JIT_FILE = "emulator/jit.py"
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize"}
-COMPILING = {("emulator.jit", "njit"), ("emulator.jit", "aicore"), ("emulator.launch", "kernel"), ("emulator", "kernel")}
+COMPILING = {
+    ("emulator.jit", "njit"),
+    ("emulator.jit", "aicore"),
+    ("emulator.launch", "kernel"),
+    ("emulator", "kernel"),
+}
 """Our own decorators that compile."""
 MAX_LINES = 500
 
