@@ -107,6 +107,9 @@ def load(path: str | Path) -> Operands:
         if not path.exists():
             raise _error(path, got="no such file or folder", allowed=_FORMS, remedy="check the path")
         loaders = {".npz": _load_npz, ".safetensors": _load_safetensors}
+        if not path.is_file():
+            got = "a pipe, socket or device"
+            raise _error(path, got=got, allowed="a regular file or a folder", remedy="copy the data to a file")
         loader = loaders.get(path.suffix.lower())
         if loader is None:
             raise _error(path, "file type", got=path.suffix, allowed=_FORMS, remedy="save it as one of these")

@@ -18,6 +18,8 @@ from emulator.launch import Run, launch
 from emulator.memory import GlobalMemory
 from emulator.products import Product
 from emulator.timing import Timeline, time_run
+from ops.batch_norm_reduce_backward.checks import dtype_name
+from ops.batch_norm_reduce_backward.pipeline import FROM_FLOAT, TO_FLOAT
 from ops.elementwise import kernels
 from ops.elementwise.tiling import ElementwiseTiling, tile_elementwise
 from ops.reduce_sum.geometry import R_SPLIT_N, R_SPLIT_S, Geometry, make_geometry
@@ -71,10 +73,14 @@ def timed_operator(
     shape: Sequence[int],
     *,
     product: Product | str = products.DEFAULT_PRODUCT,
+    dtype: str = "float32",
     double_buffer: bool = True,
     changes: Mapping[str, float] | None = None,
 ) -> TimedOperator:
-    """Time aclnnBatchNormReduceBackward on fp32 tensors of ``shape`` (rank 2 to 8, no values needed).
+    """Time aclnnBatchNormReduceBackward on tensors of ``shape`` (rank 2 to 8, no values needed).
+
+    dtype: of gradOut, input and the outputs, as the product has it; mean and invstd are fp32. 16-bit tensors add
+    the Cast launches.
 
     changes: what-if numbers of the timing model. Tensors start in HBM; what one launch leaves in L2 the next finds
     there when the operator's three large tensors fit together. Raises EmulatorError.
@@ -87,11 +93,18 @@ def timed_operator(
     warm = 3 * 4 * count <= chip.l2_bytes
     mul = _timed_mul(count, chip, double_buffer, changes, drains=not warm)
     steps = [mul]
+    name16 = dtype_name(dtype, "dtype", chip)
+    if name16 != "float32":
+        casts = [_timed_cast(f"Cast {n}", count, TO_FLOAT[name16], 2, 4, chip, changes) for n in ("gradOut", "input")]
+        steps = [*casts, mul]
     for name in ("sum_dy_x", "sum_dy"):
         steps.append(_timed_reduce(f"ReduceSum {name}", plan, double_buffer, changes, warm))
     steps.append(_timed_last(plan.channels, chip, changes))
+    if name16 != "float32":
+        for n in ("sumDy", "sumDyXmu", "gradWeight", "gradBias"):
+            steps.append(_timed_cast(f"Cast {n}", plan.channels, FROM_FLOAT[name16], 4, 2, chip, changes))
     notes = [f"{chip.name}: addition order {chip.fidelity}; times are modelled, not measured"]
-    notes.append("fp32 launches only: the Cast kernels of half-width tensors are not in these times")
+    notes.append(f"gradOut and input are {name16}, mean and invstd float32")
     if any(s.repeated for s in steps):
         some = ", ".join(f"{s.name} {s.simulated} of {s.tiles} tiles per core" for s in steps if s.repeated)
         notes.append(f"times come from repetition of identical tiles: {some}")
@@ -140,6 +153,29 @@ def _timed_mul(
 
     kept = min(tiles, TILES_KEPT)
     return _extrapolate("Mul", tiles, kept, kept // 2, make, changes, drains=drains)
+
+
+def _timed_cast(
+    name: str, count: int, pair: int, itemsize: int, out_itemsize: int, chip: Product,
+    changes: Mapping[str, float] | None,
+) -> TimedStep:  # fmt: skip
+    tiling = tile_elementwise(count, 4, 2, 0, chip)
+    tiles = -(-tiling.per_core // tiling.tile)
+
+    def make(kept: int) -> Run:
+        t = tiling
+        if kept < tiles:
+            per_core = kept * tiling.tile
+            t = ElementwiseTiling(per_core * tiling.cores, tiling.cores, per_core, tiling.tile, tiling.buffers)
+        gm = GlobalMemory()
+        tensors = [
+            gm.bind(n, np.zeros(t.count, np.float32 if size == 4 else np.uint16))
+            for n, size in (("x", itemsize), ("out", out_itemsize))
+        ]
+        return launch(kernels.cast_tensor, t.cores, *tensors, pair, t, product=chip, events=True)
+
+    kept = min(tiles, TILES_KEPT)
+    return _extrapolate(name, tiles, kept, kept // 2, make, changes)
 
 
 def _timed_last(channels: int, chip: Product, changes: Mapping[str, float] | None) -> TimedStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from dataclasses import replace
@@ -185,8 +186,21 @@ def _operate(operands: Operands, options: dict[str, Any], seed: int | None, prog
 def products(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one, number by number.")] = None,
     as_json: JsonOption = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Of NAME: the numbers of the timing model.")] = False,
 ) -> None:
     """List the products; name one for its sources."""
+    if timing:
+        if name is None:
+            raise refuse(
+                "--timing", got="no NAME", allowed="one product", remedy="name it: aicore products 950 --timing"
+            )
+        from viz.time_commands import parameter_records, parameter_text
+
+        if as_json:
+            print_json(parameter_records(name))
+        else:
+            typer.echo(parameter_text(name))
+        return
     from emulator import products as catalogue
     from viz import catalogue as printed
     from viz import records
@@ -305,6 +319,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments: by default those of the process.
     """
     command = typer.main.get_command(app)
+    for name in ("stdout", "stderr"):  # closed by the caller: what would be said there is dropped
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.StringIO())
     try:
         with command.make_context("aicore", sys.argv[1:] if arguments is None else list(arguments)) as context:
             command.invoke(context)

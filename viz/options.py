@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,10 @@ def check_figure(path: Path | None) -> None:
     if not folder.is_dir():
         got = "a folder that does not exist" if not folder.exists() else "a parent that is no folder"
         raise refuse(what, got=got, allowed="a file in an existing folder", remedy="make the folder first")
-    if not os.access(folder, os.W_OK):
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
         raise refuse(
-            what, got="a folder without write permission", allowed="a folder you may write to", remedy="choose another"
-        )
+            what, got="a folder that cannot be written", allowed="a folder you may write to", remedy="choose another"
+        ) from None

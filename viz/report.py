@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from emulator.jit import cache_dir
 from viz.tables import count, grid, number, percent, plural, seconds, size, span, table
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ DEFAULT_CORES = 8
 """Cores a table shows unless asked for more."""
 PARTIALS_SHOWN = 2
 """Channels of a core whose partial sums are shown."""
+
+NOT_KEPT = "the cache folder cannot be written, so every start compiles; set AICORE_CACHE_DIR to one that can"
 
 
 def product_lines(product: Product) -> Iterator[tuple[str, str]]:
@@ -214,7 +217,9 @@ def print_run(
     _print_outputs(console, run, channels)
     text = f"Time: {seconds(run.seconds)} for the operator, {seconds(total_seconds)} in all"
     if compile_seconds > 1:
-        text += f", of which {seconds(compile_seconds)} compiling; the next start finds the code in its cache"
+        kept = cache_dir("ops") is not None
+        after = "the next start finds the code in its cache" if kept else NOT_KEPT
+        text += f", of which {seconds(compile_seconds)} compiling; {after}"
     console.print(text)
 
 

@@ -25,6 +25,9 @@ ProductOption = Annotated[str | None, typer.Option("--product", "-p", help="prod
 CoresOption = Annotated[int | None, typer.Option("--cores", min=1, help="what-if: another number of vector cores")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="what-if: NAME=NUMBER of the timing model")]
 SingleOption = Annotated[bool, typer.Option("--single-buffer", help="switch double buffering off")]
+DtypeOption = Annotated[
+    str | None, typer.Option("--dtype", help="of a SHAPE: float32, float16 or bfloat16; default: float32")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object for programs")]
 
 
@@ -41,6 +44,7 @@ def timeline(
     cores: CoresOption = None,
     changes: SetOption = None,
     single_buffer: SingleOption = False,
+    dtype: DtypeOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="figure: .png, .svg or .pdf")] = None,
     figure: Annotated[str, typer.Option("--figure", help="gantt, heatmap or stalls")] = "gantt",
     csv_folder: Annotated[Path | None, typer.Option("--csv", help="folder for CSV files as msprof writes them")] = None,
@@ -51,7 +55,7 @@ def timeline(
         _refuse("--figure", figure, ", ".join(FIGURES), "choose one of them")
     if out is not None:
         _check_out(out, FIGURE_TYPES)
-    run = _timed(what, product, cores, changes, single_buffer)
+    run = _timed(what, product, cores, changes, single_buffer, dtype)
     record = timing_record(run)
     if csv_folder is not None:
         _write_csv(run, csv_folder)
@@ -72,12 +76,13 @@ def trace(
     cores: CoresOption = None,
     changes: SetOption = None,
     single_buffer: SingleOption = False,
+    dtype: DtypeOption = None,
 ) -> None:
     """Write a Chrome trace of the operator: one process per core, one thread per pipe."""
     from viz.chrome_trace import trace_json
 
     _check_out(out, (".json",))
-    run = _timed(what, product, cores, changes, single_buffer)
+    run = _timed(what, product, cores, changes, single_buffer, dtype)
     _write(out, trace_json([(s.name, s.timeline) for s in run.steps]))
     for note in run.notes:
         _print(note)
@@ -91,13 +96,14 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B", help="the other one", show_default=False)],
     shape: Annotated[str, typer.Option("--shape", "-s", help="a shape or a file of operands")] = "32,64,56,56",
     changes: SetOption = None,
+    dtype: DtypeOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="figure: .png, .svg or .pdf")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Two products, core counts or buffer settings side by side: time, utilisation, traffic."""
     if out is not None:
         _check_out(out, FIGURE_TYPES)
-    runs = [_side(text, shape, changes) for text in (first, second)]
+    runs = [_side(text, shape, changes, dtype) for text in (first, second)]
     records = [timing_record(run) for run in runs]
     if out is not None:
         from viz.timeline_figures import comparison
@@ -215,6 +221,15 @@ def parameter_rows(parameters: TimingParameters) -> list[tuple[str, str, str, st
     return [(p.name, f"{p.value:g}", p.unit, p.kind, p.source) for p in parameters.parameters.values()]
 
 
+def parameter_records(product_name: str) -> list[dict[str, Any]]:
+    """The same for programs: name, value, unit, kind, source."""
+    from emulator import products
+    from emulator.timing import timing_parameters
+
+    numbers = timing_parameters(products.get(product_name), {}).parameters.values()
+    return [{"name": p.name, "value": p.value, "unit": p.unit, "kind": p.kind, "source": p.source} for p in numbers]
+
+
 def parameter_text(product_name: str, changes: list[str] | None = None) -> str:
     """The listing of the timing model's numbers for one product. Raises EmulatorError."""
     from emulator import products
@@ -229,18 +244,23 @@ def parameter_text(product_name: str, changes: list[str] | None = None) -> str:
     return "\n".join([f"timing model of {product.label}", *lines])
 
 
-def _side(text: str, what: str, changes: list[str] | None) -> TimedOperator:
+def _side(text: str, what: str, changes: list[str] | None, dtype: str | None) -> TimedOperator:
     """A run from ``PRODUCT[:CORES][:single]``."""
     name, *rest = text.split(":")
     single = "single" in rest
     numbers = [r for r in rest if r != "single"]
     if len(numbers) > 1 or not all(n.isascii() and n.isdigit() and 0 < int(n) <= 65535 for n in numbers):
         _refuse("compare", text, "PRODUCT[:CORES][:single]", "write for example 950:32")
-    return _timed(what, name, int(numbers[0]) if numbers else None, changes, single)
+    return _timed(what, name, int(numbers[0]) if numbers else None, changes, single, dtype)
 
 
 def _timed(
-    what: str, product: str | None, cores: int | None, changes: list[str] | None, single_buffer: bool
+    what: str,
+    product: str | None,
+    cores: int | None,
+    changes: list[str] | None,
+    single_buffer: bool,
+    dtype: str | None,
 ) -> TimedOperator:
     from emulator import products
     from emulator.timing.parameters import parse_changes
@@ -249,22 +269,26 @@ def _timed(
     chip = products.get(product or products.DEFAULT_PRODUCT)
     if cores is not None:
         chip = chip.replace(vector_cores=cores)
+    shape, name = _source(what, dtype)
     return timed_operator(
-        _shape(what), product=chip, double_buffer=not single_buffer, changes=parse_changes(changes or [])
+        shape, product=chip, dtype=name, double_buffer=not single_buffer, changes=parse_changes(changes or [])
     )
 
 
-def _shape(what: str) -> tuple[int, ...]:
-    """A shape, typed or that of a file's input."""
+def _source(what: str, dtype: str | None) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype, typed or those of a file's input."""
     from ops.operands import load
     from ops.reduce_sum.plan import check_shape
 
     parts = what.strip("()[] ").lower().replace("x", ",").split(",")
     if len(parts) > 1 and all(p.strip().isascii() and p.strip().isdigit() and len(p) < 18 for p in parts):
-        return check_shape([int(p) for p in parts], "SHAPE")
+        return check_shape([int(p) for p in parts], "SHAPE"), dtype or "float32"
+    if dtype is not None:
+        _refuse("--dtype", dtype, "only with a SHAPE; a file has its own", "leave it out")
     if not Path(what).exists():
         _refuse("FILE|SHAPE", what, "a file of operands, or dims as 32,64,56,56", "check the name")
-    return tuple(load(Path(what)).input.shape)
+    x = load(Path(what)).input
+    return tuple(x.shape), x.dtype.name
 
 
 def _refuse(what: str, got: object, allowed: str, remedy: str) -> None:

@@ -137,5 +137,5 @@ def _unknown(name: str) -> str:
         "product",
         got=name,
         allowed=f"a SoC name or one of {', '.join(ALIASES)}",
-        remedy=remedy + "list all with emulator.products.names()",
+        remedy=remedy + "list all with `aicore products` or emulator.products.names()",
     )

@@ -33,6 +33,14 @@ def dtype_name(dtype: Any, what: str, product: Product) -> str:
     return name
 
 
+def plain_array(array: Any, name: str) -> None:
+    """Refuse what is no array, a masked array (its mask would be lost) and foreign byte order."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise AclnnError(f"{name}: got {type(array).__name__}; allowed: a plain NumPy array; use np.asarray")
+    if not array.dtype.isnative:
+        raise AclnnError(f"{name}: got dtype {array.dtype.str} in foreign byte order; allowed: native; use astype")
+
+
 def check_arguments(
     product: Product, grad_out: Array | None, input: Array | None, mean: Array | None, invstd: Array | None,
     weight: Array | None,
@@ -45,8 +53,7 @@ def check_arguments(
             raise AclnnError(f"{name}: got None; allowed: an array; pass the tensor", ACLNN_ERR_PARAM_NULLPTR)
         arrays[name] = array
     for name, array in {**arrays, **({} if weight is None else {"weight": weight})}.items():
-        if not isinstance(array, np.ndarray):
-            raise AclnnError(f"{name}: got {type(array).__name__}; allowed: a NumPy array; use np.asarray")
+        plain_array(array, name)
         dtype_name(array.dtype, name, product)
     g, x = arrays["grad_out"], arrays["input"]
     if g.dtype != x.dtype:

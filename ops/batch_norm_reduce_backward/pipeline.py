@@ -17,7 +17,7 @@ from emulator.memory import GlobalMemory
 from emulator.products import Product
 from emulator.schedule import VENDOR, Schedule
 from ops.batch_norm_reduce_backward import contracts
-from ops.batch_norm_reduce_backward.checks import check_arguments, dtype_name
+from ops.batch_norm_reduce_backward.checks import check_arguments, dtype_name, plain_array
 from ops.elementwise import kernels
 from ops.elementwise.tiling import tile_elementwise
 from ops.errors import AclnnError
@@ -33,6 +33,8 @@ F32 = NDArray[np.float32]
 TO_FLOAT = {"float16": HALF_TO_FLOAT, "bfloat16": BFLOAT16_TO_FLOAT}
 FROM_FLOAT = {"float16": FLOAT_TO_HALF, "bfloat16": FLOAT_TO_BFLOAT16}
 OUTPUTS = ("sum_dy", "sum_dy_xmu", "grad_weight", "grad_bias")
+SOURCES = {"sum_dy": "sum_dy", "sum_dy_xmu": "sum_dy_xmu", "grad_weight": "grad_weight", "grad_bias": "sum_dy"}
+"""The fp32 sum each output is cast from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +113,14 @@ def batch_norm_reduce_backward(
     chip = products.get(product)
     choice(engine, Engine, "engine")
     choice(algorithm, Algorithm, "algorithm")
+    flags = {"input_g": input_g, "weight_g": weight_g, "bias_g": bias_g, "events": events}
+    for flag, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise AclnnError(explain(flag, got=value, allowed="True or False", remedy="pass a bool"))
+    arrival: Any = schedule
+    if not isinstance(arrival, Schedule):
+        remedy = "use emulator.VENDOR or emulator.Schedule(seed=1)"
+        raise AclnnError(explain("schedule", got=schedule, allowed="an emulator.Schedule", remedy=remedy))
     if algorithm != "cann" and engine != "fast":
         raise AclnnError(f"engine: got {engine!r} with algorithm {algorithm!r}; allowed: 'fast'; only cann has kernels")
     if events and engine != "instruction":
@@ -137,6 +147,15 @@ def batch_norm_reduce_backward(
     if algorithm != "exact":
         worker.run(plan, grad_out, input, mean, invstd)
     saturate = chip.overflow_mode == "saturation"
+    exact = contracts.exact_rounded(grad_out, input, mean, invstd, out_name) if algorithm == "exact" else {}
+    outputs: dict[str, Array | None] = dict.fromkeys(OUTPUTS)
+    for name in (n for n in OUTPUTS if wanted[n]):
+        if algorithm == "exact":
+            outputs[name] = exact[name]
+        elif isinstance(worker, _InstructionEngine):
+            outputs[name] = worker.output(name, out_name)
+        else:
+            outputs[name] = formats.cast(worker.sums[SOURCES[name]], out_name, saturate=saturate).copy()
     if saturate and out_name != "float32":
         worker.notes.append(f"the output cast saturates on {chip.name}: overflow gives the largest finite value")
     run = BatchNormRun(
@@ -148,11 +167,6 @@ def batch_norm_reduce_backward(
         notes=tuple(worker.notes),
         seconds=time.perf_counter() - start,
     )
-    if algorithm == "exact":
-        values = contracts.exact_rounded(grad_out, input, mean, invstd, out_name)
-    else:
-        values = {**worker.sums, "grad_bias": worker.sums["sum_dy"]}
-    outputs = {n: formats.cast(values[n], out_name, saturate=saturate).copy() if wanted[n] else None for n in OUTPUTS}
     return BatchNormGrads(**outputs, run=run)
 
 
@@ -213,6 +227,7 @@ class _InstructionEngine:
     def __init__(self, chip: Product, schedule: Schedule, events: bool, progress: Progress | None) -> None:
         self.chip, self.schedule, self.events, self.progress = chip, schedule, events, progress
         self.gm = GlobalMemory()
+        self.tensors: dict[str, Any] = {}
         self.sums: dict[str, F32] = {}
         self.partials: dict[str, F32] = {}
         self.launches: list[tuple[str, Run]] = []
@@ -241,6 +256,19 @@ class _InstructionEngine:
         self.launch(f"Cast {name}", kernels.cast_tensor, tiling.cores, tensor, out, pair, tiling)
         return out
 
+    def output(self, name: str, dtype: str) -> Array:
+        """An output in its dtype; a Cast kernel runs when that is not fp32."""
+        source = SOURCES[name]
+        if dtype == "float32":
+            return self.sums[source].copy()
+        sums = self.sums[source]
+        out = self.gm.alloc(f"{name} output", sums.size, np.uint16 if dtype == "float16" else np.int16)
+        tiling = tile_elementwise(sums.size, 4, 2, 0, self.chip)
+        self.launch(
+            f"Cast {name}", kernels.cast_tensor, tiling.cores, self.tensors[source], out, FROM_FLOAT[dtype], tiling
+        )
+        return formats.from_bits(self.gm[f"{name} output"]).copy()
+
     def reduce(self, name: str, tensor: Any, plan: ReducePlan) -> Any:
         """ReduceSum of an fp32 tensor; keeps the partial sums."""
         out = self.gm.alloc(name, plan.channels)
@@ -257,6 +285,9 @@ class _InstructionEngine:
 
     def run(self, plan: ReducePlan, grad_out: Array, input: Array, mean: Array, invstd: Array) -> None:
         chip = self.chip
+        copied = [n for n, a in (("gradOut", grad_out), ("input", input)) if not a.flags.c_contiguous]
+        if copied:
+            self.notes.append(f"Contiguous: {' and '.join(copied)} copied on the host, not timed as a kernel")
         g, x = self.to_float("gradOut", grad_out), self.to_float("input", input)
         m, s = self.to_float("mean", mean), self.to_float("invstd", invstd)
         product = self.gm.alloc("gradOut * input", input.size)
@@ -271,6 +302,7 @@ class _InstructionEngine:
             sum_dy, sum_dy_x, m, s, xmu, grad_weight, -1, -1, tiling,
         )  # fmt: skip
         names = ("sum_dy", "sum_dy_x", "sum_dy_xmu", "grad_weight")
+        self.tensors = dict(zip(names, (sum_dy, sum_dy_x, xmu, grad_weight), strict=True))
         self.sums = {n: formats.canonical_nan(self.gm[n]) for n in names}
         self.partials = {n: formats.canonical_nan(self.partials[n]) for n in ("sum_dy", "sum_dy_x")}
         for row in {r.name: r for _, run in self.launches for r in run.missing_instructions}.values():
@@ -297,8 +329,7 @@ def sync_batch_norm_backward_reduce(
     choice(engine, Engine, "engine")
     given = {"sum_dy": sum_dy, "sum_dy_dx_pad": sum_dy_dx_pad, "mean": mean, "invert_std": invert_std}
     for name, array in given.items():
-        if not isinstance(array, np.ndarray):
-            raise AclnnError(f"{name}: got {type(array).__name__}; allowed: a NumPy array; use np.asarray")
+        plain_array(array, name)
         dtype_name(array.dtype, name, chip)
         if array.shape != sum_dy.shape or array.dtype != sum_dy.dtype:
             raise AclnnError(

@@ -157,7 +157,11 @@ class ReducePlan:
 
 def check_shape(shape: Sequence[int], what: str = "shape") -> tuple[int, ...]:
     """A tuple of 2 to 8 positive integers. Raises EmulatorError otherwise."""
-    dims: tuple[Any, ...] = tuple(shape)
+    try:
+        dims: tuple[Any, ...] = tuple(shape)
+        len(shape[:0])  # a sequence, so that the order of the dims is defined
+    except TypeError:
+        raise EmulatorError(f"{what}: got {shape!r}; allowed: a sequence of dims such as (32, 64, 56, 56)") from None
     if not all(hasattr(d, "__index__") and not isinstance(d, bool) and int(d) >= 1 for d in dims):
         raise EmulatorError(f"{what}: got {list(dims)}; allowed: positive whole numbers; give every dim at least 1")
     if not MIN_RANK <= len(dims) <= MAX_RANK:

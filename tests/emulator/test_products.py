@@ -195,7 +195,7 @@ def test_unknown_name_gets_close_matches(name, close):
         products.get(name)
     text = str(error.value)
     assert f"got {name!r}" in text and close in text
-    assert text.endswith("list all with emulator.products.names()")
+    assert text.endswith("list all with `aicore products` or emulator.products.names()")
 
 
 @pytest.mark.parametrize("name", ["", "Ascend950PR_9589 ", "qwertz"])

@@ -219,8 +219,8 @@ LONG = np.ones((1, 2, 1, 1, 1, 1, 1, 1, 1), np.float32)
 ON_910A = "allowed on Ascend910A: float32, float16; convert it first"
 ON_950 = "allowed on Ascend950PR_9589: float32, float16, bfloat16; convert it first"
 INVALID = [
-    ("not an array", wrong(input=[[1.0]]), "input: got list; allowed: a NumPy array; use np.asarray"),
-    ("weight no array", wrong(weight=1.0), "weight: got float; allowed: a NumPy array; use np.asarray"),
+    ("not an array", wrong(input=[[1.0]]), "input: got list; allowed: a plain NumPy array; use np.asarray"),
+    ("weight no array", wrong(weight=1.0), "weight: got float; allowed: a plain NumPy array; use np.asarray"),
     ("float64", wrong(grad_out=ONES((4, 2))), "grad_out: got dtype float64; " + ON_950),
     ("int mean", wrong(mean=ONES(2, np.int32)), "mean: got dtype int32; " + ON_950),
     ("complex", wrong(invstd=ONES(2, complex)), "invstd: got dtype complex128; " + ON_950),
@@ -543,8 +543,8 @@ def test_sibling_of_strided_and_empty_arrays(engine):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sum_dy": None}, "sum_dy: got NoneType; allowed: a NumPy array; use np.asarray"),
-        ({"mean": 1.0}, "mean: got float; allowed: a NumPy array; use np.asarray"),
+        ({"sum_dy": None}, "sum_dy: got NoneType; allowed: a plain NumPy array; use np.asarray"),
+        ({"mean": 1.0}, "mean: got float; allowed: a plain NumPy array; use np.asarray"),
         ({"mean": np.ones(3, np.float32)}, "mean: got float32 [3]; allowed: float32 [2] as sum_dy"),
         ({"invert_std": np.ones(2, np.float16)}, "invert_std: got float16 [2]; allowed: float32 [2] as sum_dy"),
         ({"sum_dy": np.ones(2)}, "sum_dy: got dtype float64; " + ON_910A),
@@ -600,3 +600,28 @@ def test_peak_memory_of_1e8_elements(shape, tmp_path):
     sizes = json.loads(done.stdout)
     assert sizes["inputs"] == 8 * 10**8 <= sizes["before"]
     assert sizes["peak"] - sizes["inputs"] <= 300e6, sizes
+
+
+@pytest.mark.parametrize("value", ["bogus", -1, None, [1]])
+def test_schedules_and_flags_have_their_types(value):
+    with pytest.raises(ops.AclnnError, match=r"schedule: got .*allowed: an emulator.Schedule"):
+        ops.batch_norm_reduce_backward(**example(), schedule=value)
+    with pytest.raises(ops.AclnnError, match=r"weight_g: got .*allowed: True or False"):
+        ops.batch_norm_reduce_backward(**example(), weight_g=value)
+
+
+def test_masks_and_byte_order_are_not_lost():
+    arrays = example()
+    masked = np.ma.masked_array(arrays["input"], arrays["input"] > 3)
+    with pytest.raises(ops.AclnnError, match="input: got MaskedArray; allowed: a plain NumPy array"):
+        ops.batch_norm_reduce_backward(**{**arrays, "input": masked})
+    foreign = arrays["mean"].astype(arrays["mean"].dtype.newbyteorder())
+    with pytest.raises(ops.AclnnError, match="mean: got dtype .* in foreign byte order"):
+        ops.batch_norm_reduce_backward(**{**arrays, "mean": foreign})
+
+
+@pytest.mark.jitless
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_instruction_engine_casts_its_outputs_in_kernels(dtype):
+    run = ops.batch_norm_reduce_backward(**example(), out_dtype=dtype, engine="instruction", bias_g=False).run
+    assert [step for step, _ in run.launches][-3:] == ["Cast sum_dy", "Cast sum_dy_xmu", "Cast grad_weight"]

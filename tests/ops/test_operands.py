@@ -1,6 +1,7 @@
 """Operands read back from every container with the bits they were written with, and each error's text."""
 
 import errno
+import os
 import zipfile
 from pathlib import Path
 
@@ -378,3 +379,12 @@ def test_file_that_may_not_be_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(zipfile, "ZipFile", deny)
     assert refused(path) == "got 'Permission denied'; allowed: a readable file; change its mode"
+
+
+def test_what_is_no_regular_file(tmp_path):
+    """A pipe or device is refused at once: reading it might never end."""
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "zero.npz").symlink_to("/dev/zero")
+    for name in ("pipe.npz", "zero.npz"):
+        with pytest.raises(OperandError, match=r"a pipe, socket or device.*allowed: a regular file"):
+            load(tmp_path / name)
