@@ -613,10 +613,10 @@ def test_schedules_and_flags_have_their_types(value):
 def test_masks_and_byte_order_are_not_lost():
     arrays = example()
     masked = np.ma.masked_array(arrays["input"], arrays["input"] > 3)
-    with pytest.raises(ops.AclnnError, match="input: got MaskedArray; allowed: a plain NumPy array"):
+    with pytest.raises(ops.AclnnError, match=r"input: got MaskedArray; allowed: a plain NumPy array"):
         ops.batch_norm_reduce_backward(**{**arrays, "input": masked})
     foreign = arrays["mean"].astype(arrays["mean"].dtype.newbyteorder())
-    with pytest.raises(ops.AclnnError, match="mean: got dtype .* in foreign byte order"):
+    with pytest.raises(ops.AclnnError, match=r"mean: got dtype .* in foreign byte order"):
         ops.batch_norm_reduce_backward(**{**arrays, "mean": foreign})
 
 
