@@ -111,20 +111,25 @@ def run(
     channels: Annotated[int, typer.Option(min=1, metavar="N", help="Channels of the outputs to show.")] = 4,
     cores: CoresOption = "8",
     figure: FigureOption = None,
+    timeline: Annotated[
+        Path | None, typer.Option("--timeline", metavar="FILE", help="Draw the modelled time of each core and pipe.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run the operator, core by core."""
     chip = resolve_product(product, settings or [])
     shown = parse_count(cores, "--cores")
     check_figure(figure)
+    check_figure(timeline, "--timeline")
     watch = Stopwatch()
     with LateProgress() as progress:
         progress.step("reading the operands")
         import ops
 
         operands = replace(ops.bundled(), path=None) if file is None else ops.load(file)
-        if figure is not None and operands.input.size == 0:
-            raise refuse("--figure", got="operands without elements", allowed="a plan to draw", remedy="leave it out")
+        if (figure or timeline) and operands.input.size == 0:
+            what = "--figure" if figure else "--timeline"
+            raise refuse(what, got="operands without elements", allowed="a plan to draw", remedy="leave it out")
         if engine == "instruction" and operands.input.size > SLOW_ELEMENTS:
             note(f"{operands.input.size:,} elements on the instruction engine; --engine fast is quicker")
         options = {
@@ -147,6 +152,13 @@ def run(
 
             progress.step("drawing")
             save_figure(plan_figure(summary.plan), figure)
+        if timeline is not None:
+            from studies.timed import timed_operator
+            from viz.time_commands import draw
+
+            progress.step("timing")
+            shape, dtype = operands.input.shape, operands.input.dtype.name
+            save_figure(draw(timed_operator(shape, product=chip, dtype=dtype), "gantt"), timeline)
     total, compiling = watch.stop()
     if as_json:
         from viz.records import run_record

@@ -82,11 +82,11 @@ def parse_count(text: str, what: str) -> int | None:
     return int(text)
 
 
-def check_figure(path: Path | None) -> None:
+def check_figure(path: Path | None, option: str = "--figure") -> None:
     """Refuse, before any work, a figure that could not be written. Raises EmulatorError."""
     if path is None:
         return
-    what, types = f"--figure {path}", ", ".join(FIGURE_TYPES)
+    what, types = f"{option} {path}", ", ".join(FIGURE_TYPES)
     if path.suffix.lower() not in FIGURE_TYPES:
         raise refuse(what, got=path.suffix or "no ending", allowed=types, remedy="name a file with such an ending")
     if path.is_dir():

@@ -21,10 +21,15 @@ TABLE_7_4 = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "cores"), TABLE_7_4)
-def test_idle_cores_are_those_the_plan_leaves_out(shape, cores):
-    run = timed_operator(shape, product="950")
-    for step in run.steps[1:3]:
+BUNDLED = ((64, 16, 8, 8), 8, "float16")  # the bundled fp16 dump
+
+
+@pytest.mark.parametrize(("shape", "cores", "dtype"), [*((*row, "float32") for row in TABLE_7_4), BUNDLED])
+def test_idle_cores_are_those_the_plan_leaves_out(shape, cores, dtype):
+    run = timed_operator(shape, product="950", dtype=dtype)
+    casts = ["Cast gradOut", "Cast input", "Cast sumDy", "Cast sumDyXmu", "Cast gradWeight", "Cast gradBias"]
+    assert [s.name for s in run.steps if s.name.startswith("Cast")] == (casts if dtype == "float16" else [])
+    for step in (s for s in run.steps if s.name.startswith("ReduceSum")):
         u = utilisation(step.timeline)
         assert step.timeline.run.blocks == run.plan.cores == cores
         assert u.idle_cores == tuple(range(cores, 64))

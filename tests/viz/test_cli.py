@@ -365,3 +365,19 @@ def test_a_reader_that_leaves_is_no_error():
     )
     os.close(writer)
     assert (process.returncode, process.stderr) == (141, "")
+
+
+def test_run_draws_a_timeline(aicore, example, tmp_path):
+    path = tmp_path / "t.png"
+    result = aicore("run", example, "--timeline", path)
+    assert (result.status, result.err) == (0, "") and path.read_bytes().startswith(b"\x89PNG")
+    refused = aicore("run", example, "--timeline", tmp_path / "none" / "t.png")
+    assert refused.status == 2 and "--timeline" in refused.err and "existing folder" in refused.err
+
+
+def test_products_list_the_timing_model(aicore):
+    text = aicore("products", "Ascend910B1", "--timing").out
+    rows = json.loads(aicore("products", "Ascend910B1", "--timing", "--json").out)
+    assert {r["kind"] for r in rows} <= {"measured", "published", "assumed", "what-if"} and len(rows) > 20
+    assert all(r["name"] in text and r["source"] for r in rows)
+    assert aicore("products", "--timing").status == 2
