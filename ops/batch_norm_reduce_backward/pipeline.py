@@ -35,6 +35,7 @@ FROM_FLOAT = {"float16": FLOAT_TO_HALF, "bfloat16": FLOAT_TO_BFLOAT16}
 OUTPUTS = ("sum_dy", "sum_dy_xmu", "grad_weight", "grad_bias")
 SOURCES = {"sum_dy": "sum_dy", "sum_dy_xmu": "sum_dy_xmu", "grad_weight": "grad_weight", "grad_bias": "sum_dy"}
 """The fp32 sum each output is cast from."""
+VENDOR_NAMES = {"sum_dy": "sumDy", "sum_dy_xmu": "sumDyXmu", "grad_weight": "gradWeight", "grad_bias": "gradBias"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,9 +265,8 @@ class _InstructionEngine:
         sums = self.sums[source]
         out = self.gm.alloc(f"{name} output", sums.size, np.uint16 if dtype == "float16" else np.int16)
         tiling = tile_elementwise(sums.size, 4, 2, 0, self.chip)
-        self.launch(
-            f"Cast {name}", kernels.cast_tensor, tiling.cores, self.tensors[source], out, FROM_FLOAT[dtype], tiling
-        )
+        step = f"Cast {VENDOR_NAMES[name]}"
+        self.launch(step, kernels.cast_tensor, tiling.cores, self.tensors[source], out, FROM_FLOAT[dtype], tiling)
         return formats.from_bits(self.gm[f"{name} output"]).copy()
 
     def reduce(self, name: str, tensor: Any, plan: ReducePlan) -> Any:

@@ -1,5 +1,6 @@
 """The command: what it prints, the JSON it prints, and every way it refuses."""
 
+import json
 import os
 import subprocess
 import sys
