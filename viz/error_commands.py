@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from viz.options import refuse
+from viz.output import save_figure
 
 OUTPUT_NAMES = ("sum_dy", "sum_dy_xmu", "grad_weight", "grad_bias")
 QUICK: dict[str, Any] = {"count": 4096, "channels": 8}
@@ -138,7 +139,7 @@ def error(
     if folder is not None:
         made = error_figures.figures(ledger, study, cancellation, growth, output=output, channel=channel)
         for stem, figure in made.items():
-            figure.savefig(folder / f"{stem}.png")
+            save_figure(figure, folder / f"{stem}.png")
             written.append(str(folder / f"{stem}.png"))
     if as_json:
         metrics = {n: channel_metrics(ledger, n, *data[:3]) for n in OUTPUT_NAMES}

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,13 +41,13 @@ def print_json(record: Any) -> None:
     sys.stdout.write(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a Matplotlib figure beside its place, then move it there."""
-    kind = path.suffix.lower()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=kind)
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A stream to a file beside ``path`` that takes its place once it is complete; after an error it is gone."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     try:
         with os.fdopen(handle, "wb") as stream:
-            figure.savefig(stream, format=kind[1:])
+            yield stream
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
@@ -55,3 +55,15 @@ def save_figure(figure: Any, path: Path) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a Matplotlib figure in the format its ending names."""
+    with whole_file(path) as stream:
+        figure.savefig(stream, format=path.suffix[1:].lower())
+
+
+def save_text(text: str, path: Path) -> None:
+    """Write text as UTF-8, line ends as they are."""
+    with whole_file(path) as stream:
+        stream.write(text.encode())

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from emulator.jit import cache_dir
+from ops.batch_norm_reduce_backward.pipeline import VENDOR_NAMES
 from viz.tables import count, grid, number, percent, plural, seconds, size, span, table
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from ops.reduce_sum.tree import AdditionTree
     from studies.summary import PlanSummary, RunSummary
 
-VENDOR_NAMES = {"sum_dy": "sumDy", "sum_dy_xmu": "sumDyXmu", "grad_weight": "gradWeight", "grad_bias": "gradBias"}
 DEFAULT_CORES = 8
 """Cores a table shows unless asked for more."""
 PARTIALS_SHOWN = 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from viz.options import refuse
+from viz.output import save_figure, save_text
 
 if TYPE_CHECKING:
     from emulator.timing import TimingParameters
@@ -52,7 +53,7 @@ def timeline(
 ) -> None:
     """Time the operator: how long, how busy each pipe is, what holds it up."""
     if figure not in FIGURES:
-        _refuse("--figure", figure, ", ".join(FIGURES), "choose one of them")
+        raise refuse("--figure", got=figure, allowed=", ".join(FIGURES), remedy="choose one of them")
     if out is not None:
         _check_out(out, FIGURE_TYPES)
     run = _timed(what, product, cores, changes, single_buffer, dtype)
@@ -60,7 +61,7 @@ def timeline(
     if csv_folder is not None:
         _write_csv(run, csv_folder)
     if out is not None:
-        _save_figure(draw(run, figure), out)
+        save_figure(draw(run, figure), out)
     if as_json:
         _print(json.dumps(record, allow_nan=False))
         return
@@ -83,7 +84,7 @@ def trace(
 
     _check_out(out, (".json",))
     run = _timed(what, product, cores, changes, single_buffer, dtype)
-    _write(out, trace_json([(s.name, s.timeline) for s in run.steps]))
+    save_text(trace_json([(s.name, s.timeline) for s in run.steps]), out)
     for note in run.notes:
         _print(note)
     _print(f"trace: {out} ({sum(len(s.timeline.costs.kind) for s in run.steps)} events)")
@@ -109,7 +110,7 @@ def compare(
         from viz.timeline_figures import comparison
 
         names = (first, second) if first != second else (f"{first} (A)", f"{second} (B)")
-        _save_figure(comparison(runs[0], runs[1], names), out)
+        save_figure(comparison(runs[0], runs[1], names), out)
     if as_json:
         _print(json.dumps({"a": records[0], "b": records[1]}, allow_nan=False))
         return
@@ -250,7 +251,7 @@ def _side(text: str, what: str, changes: list[str] | None, dtype: str | None) ->
     single = "single" in rest
     numbers = [r for r in rest if r != "single"]
     if len(numbers) > 1 or not all(n.isascii() and n.isdigit() and 0 < int(n) <= 65535 for n in numbers):
-        _refuse("compare", text, "PRODUCT[:CORES][:single]", "write for example 950:32")
+        raise refuse("compare", got=text, allowed="PRODUCT[:CORES][:single]", remedy="write for example 950:32")
     return _timed(what, name, int(numbers[0]) if numbers else None, changes, single, dtype)
 
 
@@ -284,47 +285,24 @@ def _source(what: str, dtype: str | None) -> tuple[tuple[int, ...], str]:
     if len(parts) > 1 and all(p.strip().isascii() and p.strip().isdigit() and len(p) < 18 for p in parts):
         return check_shape([int(p) for p in parts], "SHAPE"), dtype or "float32"
     if dtype is not None:
-        _refuse("--dtype", dtype, "only with a SHAPE; a file has its own", "leave it out")
+        raise refuse("--dtype", got=dtype, allowed="only with a SHAPE; a file has its own", remedy="leave it out")
     if not Path(what).exists():
-        _refuse("FILE|SHAPE", what, "a file of operands, or dims as 32,64,56,56", "check the name")
+        raise refuse(
+            "FILE|SHAPE", got=what, allowed="a file of operands, or dims as 32,64,56,56", remedy="check the name"
+        )
     x = load(Path(what)).input
     return tuple(x.shape), x.dtype.name
 
 
-def _refuse(what: str, got: object, allowed: str, remedy: str) -> None:
-    from emulator.errors import EmulatorError, explain
-
-    raise EmulatorError(explain(what, got=got, allowed=allowed, remedy=remedy))
-
-
 def _check_out(path: Path, types: tuple[str, ...]) -> None:
     if path.suffix.lower() not in types:
-        _refuse("--out", str(path), " or ".join(types), "give the file such an ending")
+        raise refuse("--out", got=str(path), allowed=" or ".join(types), remedy="give the file such an ending")
     if not path.parent.is_dir():
-        _refuse("--out", str(path), "a file in a folder that exists", "make the folder first")
+        raise refuse("--out", got=str(path), allowed="a file in a folder that exists", remedy="make the folder first")
 
 
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """A file that is whole or not there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _save_figure(figure: Any, path: Path) -> None:
-    figure.savefig(path, format=path.suffix[1:].lower())
 
 
 def _write_csv(run: TimedOperator, folder: Path) -> None:
@@ -335,4 +313,4 @@ def _write_csv(run: TimedOperator, folder: Path) -> None:
         place = folder / f"{k}_{step.name.replace(' ', '_')}"
         place.mkdir(parents=True, exist_ok=True)
         for name, rows in msprof_tables(step.name, step.timeline).items():
-            _write(place / name, as_csv(rows))
+            save_text(as_csv(rows), place / name)
